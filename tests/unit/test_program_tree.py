@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tenon.machine.plan.program import (
     Branch,
     Call,
     Carried,
+    Item,
     Memory,
     Place,
     Port,
@@ -36,6 +38,7 @@ from tenon.machine.plan.program import (
     walk,
 )
 from tenon.machine.plan.text import show_program
+from tenon.machine.proofs.regions import RegionError, prove_regions
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType, tensor
@@ -250,6 +253,68 @@ def test_walks() -> None:
     text = find_backend("ir_text").program([made], "").files[0].text
     assert text.count("repeat") == 4
     assert text.count("branch") == 3
+
+
+def moved(call: Call, **changes: Any) -> Call:
+    """The call with other ways in which its moving operands move."""
+    args = [replace(p, advances=tuple(replace(a, **changes) for a in p.advances)) for p in call.args]
+    return replace(call, args=tuple(args))
+
+
+def changed(items: tuple[Item, ...], kind: type[Item], change: Callable[[Any], Item]) -> tuple[Item, ...]:
+    """A tree in which items of a kind are changed."""
+
+    def one(item: Item) -> Item:
+        if isinstance(item, Repeat):
+            item = replace(item, body=changed(item.body, kind, change))
+        elif isinstance(item, Branch):
+            item = replace(item, bodies=tuple(changed(body, kind, change) for body in item.bodies))
+        return change(item) if isinstance(item, kind) else item
+
+    return tuple(map(one, items))
+
+
+OUTSIDE = Place(Region.MUTABLE, GRID + OUTER * INNER * ROW)
+FAULTS: dict[str, tuple[type[Item], Callable[[Any], Item], str]] = {
+    "a moving operand behind its end": (Call, lambda call: moved(call, count=2), "moves 2 times at most"),
+    "an operand before its region": (Call, lambda call: moved(call, step=-ROW), "lies from -"),
+    "a loop around nothing": (Call, lambda call: moved(call, depth=2), "of which it is no part"),
+    "one iteration more": (Repeat, lambda loop: replace(loop, count=6), "its loop makes 6 iterations"),
+    "a loop without a limit": (
+        Repeat,
+        lambda loop: replace(loop, count=at(Region.MUTABLE, COUNT)),
+        "its loop makes 2147483647 iterations",
+    ),
+    "a limit too far": (
+        Repeat,
+        lambda loop: replace(loop, count=at(Region.MUTABLE, COUNT), limit=6),
+        "its loop makes 6 iterations",
+    ),
+    "a count outside": (Repeat, lambda loop: replace(loop, count=OUTSIDE, limit=3), "the count of a loop lies from"),
+    "a condition outside": (
+        Branch,
+        lambda branch: replace(branch, condition=OUTSIDE),
+        "the condition of a branch lies",
+    ),
+    "a counter outside": (Repeat, lambda loop: replace(loop, counter=OUTSIDE), "the counter of a loop lies from"),
+    "a counter in a state": (
+        Repeat,
+        lambda loop: replace(loop, counter=at(Region.ACTIVATIONS, STATE)),
+        "overwrites the counter of a loop",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_proof_of_regions(fault: str) -> None:
+    made = program(1)
+    prove_regions(made)
+    kind, change, words = FAULTS[fault]
+    wrong = replace(made, items=changed(made.items, kind, change))
+    with pytest.raises(RegionError, match=words):
+        prove_regions(wrong)
+    with pytest.raises(RegionError, match=words):
+        find_backend("c").program([wrong], "looped.h")
 
 
 def test_lifetimes_cover_loops() -> None:

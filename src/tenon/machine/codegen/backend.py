@@ -24,6 +24,7 @@ from tenon.machine.kernel_ir.walk import operations, statements, types
 from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Call, Program, Region
+from tenon.machine.proofs.regions import prove_regions
 from tenon.network.graph.types import DType
 
 Launch = Literal["call", "grid"]
@@ -210,6 +211,7 @@ def steps_of(
 ) -> tuple[KernelLaunch, ...]:
     """The steps of a program, its kernels proved; ``printed`` prints a kernel (with slices of its work items, if those
     are shared) and returns its function's name."""
+    prove_regions(program)
     grid = backend.launch == "grid"
     sharing = Sharing(program.threads, grid=grid, launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]

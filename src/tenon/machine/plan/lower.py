@@ -10,6 +10,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.zeros import zeros
 from tenon.machine.plan.arena import Block, bound, fullest, place
 from tenon.machine.plan.buffer_sharing import share
 from tenon.machine.plan.layouts import assign_layouts
@@ -177,6 +178,7 @@ class _Lowering:
                 inside = self.bodies[node] = [self.lowering(node, body) for body in node.bodies]
                 for inner in inside:
                     running += [*inner.prepare(first + len(running)), node]
+                self.lowered[node] = self.cleared_rows(node)
             elif node not in self.storage.silent:
                 self.lowered[node] = self.steps(node)
             self.span[node] = start, first + len(running) - 1
@@ -193,6 +195,7 @@ class _Lowering:
         """The calls, loops and branches of all nodes."""
         for node in self.graph:
             if isinstance(node.op, Scan):
+                yield from self.calls(node, self.lowered[node], scratch)
                 yield self.repeat(node, node.op, scratch)
             elif isinstance(node.op, If):
                 yield self.branch(node, scratch)
@@ -213,7 +216,17 @@ class _Lowering:
         for value, home in zip(body.outputs, (*states, *results), strict=True):
             inner.places[inner.storage.root(value)[0]] = home
         carried = (Carried(p, v.type.nbytes) for p, v in zip(states, node.outputs, strict=False))
-        return Repeat(op.count, tuple(inner.items(scratch)), scratch[node, "counter"], tuple(carried))
+        items, counter = tuple(inner.items(scratch)), scratch[node, "counter"]
+        if op.counted:
+            return Repeat(states[0], items, counter, tuple(carried), op.count)
+        return Repeat(op.count, items, counter, tuple(carried))
+
+    def cleared_rows(self, node: Node) -> list[_Lowered]:
+        """Kernels that zero the stacked results of a loop that may end early."""
+        if not isinstance(node.op, Scan) or not node.op.counted:
+            return []
+        rows = enumerate(node.outputs[node.op.states :], node.op.states)
+        return [_Lowered(zeros(v.type.dtype, v.type.size), (Output(i),), False) for i, v in rows if v.type.size]
 
     def branch(self, node: Node, scratch: Mapping[tuple[Node, str], Place]) -> Branch:
         """A choice.  Each body writes its outputs where the node's outputs lie."""

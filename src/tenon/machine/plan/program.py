@@ -136,19 +136,32 @@ class Carried:
     bytes: int
 
 
+LARGEST_COUNT = 2**31 - 1
+"""The most iterations of a loop: they are counted in 32 bits."""
+
+TOO_MANY_ITERATIONS = 1
+"""What an entry point returns where a loop would run more often than its limit.  Its outputs are then not valid."""
+
+
 @dataclass(frozen=True)
 class Repeat:
     """A loop: ``body`` runs ``count`` times, one iteration after the other.
 
     ``count`` is a number or the place of an i64, which is read before every iteration, so that a body that lowers it
-    ends the loop.  An entry point that runs phase by phase keeps the number of finished iterations (i32) at
-    ``counter``, in the activations.
+    ends the loop; where it exceeds ``limit``, the run ends with the status ``TOO_MANY_ITERATIONS``.  An entry point
+    that runs phase by phase keeps the number of finished iterations (i32) at ``counter``, in the activations.
     """
 
     count: int | Place
     body: tuple[Item, ...]
     counter: Place
     carried: tuple[Carried, ...] = ()
+    limit: int = LARGEST_COUNT
+
+    @property
+    def most(self) -> int:
+        """The most iterations that it makes."""
+        return self.count if isinstance(self.count, int) else self.limit
 
 
 @dataclass(frozen=True)
@@ -176,6 +189,18 @@ def walk(items: Iterable[Item], times: int = 1) -> Iterator[tuple[Call, int]]:
             case Branch():
                 for body in item.bodies:
                     yield from walk(body, times)
+
+
+def repeats(items: Iterable[Item]) -> Iterator[Repeat]:
+    """Every loop of a tree, the outer ones first."""
+    for item in items:
+        match item:
+            case Repeat():
+                yield item
+                yield from repeats(item.body)
+            case Branch():
+                for body in item.bodies:
+                    yield from repeats(body)
 
 
 def mapped(items: Iterable[Item], function: Callable[[Call], Call | None]) -> tuple[Item, ...]:
@@ -265,6 +290,11 @@ class Program:
     def times(self) -> tuple[int, ...]:
         """How often a run makes each of ``calls``."""
         return tuple(times for _, times in walk(self.items))
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether a run may fail because a loop would make too many iterations."""
+        return any(isinstance(loop.count, Place) for loop in repeats(self.items))
 
     @property
     def macs(self) -> int:

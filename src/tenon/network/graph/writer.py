@@ -8,6 +8,7 @@ problem stay untyped, and ``finish`` reports all problems.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,6 +75,16 @@ def is_known(value: Value) -> bool:
     return value.typed and value.type.bound
 
 
+@dataclass(frozen=True)
+class Mark:
+    """The state of a ``Writer``, to return to."""
+
+    nodes: int
+    problems: int
+    all_shapes: bool
+    allowance: tuple[int, int]
+
+
 class Writer:
     """Appends nodes to ``graph``.  ``model_bytes`` is the size of the model's data."""
 
@@ -108,6 +119,20 @@ class Writer:
         error = ShapeError(str(unsupported)) if self._all_shapes else unsupported
         error.needs = tuple(self.needs)
         raise error
+
+    def mark(self) -> Mark:
+        """The present state, for ``restore``."""
+        allowance = self._allowance, self._macs
+        return Mark(len(self.graph), len(self.problems), self._all_shapes, allowance)
+
+    def restore(self, mark: Mark) -> None:
+        """Remove the nodes that were added since then, and forget the problems.  They count as nodes all the same, so
+        that a file whose import fails in many ways is not tried for ever."""
+        for node in reversed(self.graph.nodes[mark.nodes :]):
+            self.graph.remove(node)
+        del self.problems[mark.problems :]
+        self._all_shapes = mark.all_shapes
+        self._allowance, self._macs = mark.allowance
 
     def charge(self, origin: Origin) -> None:
         """Count one node, or one expansion of a function.  Raises UnsupportedError beyond ``MOST_NODES``

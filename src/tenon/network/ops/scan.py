@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.errors import InternalError, ShapeError
+from tenon.errors import InputError, InternalError, ShapeError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
-from tenon.network.graph.types import TensorType
+from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Alias, Operator, Site, register
 
 _SHAPES = "; the shapes of a loop are those that the model was loaded with: load it again with other shapes"
@@ -26,12 +26,17 @@ class Scan(Operator):
     ``count`` slices along axis 0, then what all iterations read alike.  The body's inputs are the states, a slice of
     each of those tensors, and the rest.  Its outputs are the next states and slices of results; the node's are the last
     states, and the results with all slices along axis 0.  ``reverse``: from the last slice to the first one.
+
+    ``counted``: the first state, an i64 of one element, says how often the body runs.  It is read before every
+    iteration, so that a body that lowers it ends the loop; more than ``count`` iterations are an error.  Slices of
+    results that no iteration writes are zeros.
     """
 
     count: int
     states: int
     slices: int = 0
     reverse: bool = False
+    counted: bool = False
 
     arity: ClassVar[tuple[int, int]] = (0, 1 << 16)
     internal: ClassVar[bool] = True
@@ -55,6 +60,8 @@ class Scan(Operator):
                 raise ShapeError(f"{self.name}: input {i} is {type}: it has not {self.count} slices{_SHAPES}")
             if (type.dtype, type.dims[1:] if sliced else type.dims) != (inner.type.dtype, inner.type.dims):
                 raise ShapeError(f"{self.name}: input {i} is {type}, and its body takes {inner.type}{_SHAPES}")
+        if self.counted and (self.reverse or not self.states or given[0] != TensorType(DType.I64, given[0].dims)):
+            raise ShapeError(f"{self.name}: no state says how often its body runs")
         for i, (type, after) in enumerate(zip(given, body.outputs[: self.states], strict=False)):
             if (type.dtype, type.dims) != (after.type.dtype, after.type.dims):
                 raise ShapeError(f"{self.name}: state {i} is {type} first and then {after.type}")
@@ -68,20 +75,24 @@ class Scan(Operator):
         (body,) = bodies
         arrays = [np.asarray(a) for a in inputs if a is not None]
         states, sliced = arrays[: self.states], arrays[self.states : self.states + self.slices]
-        rows: list[list[Array]] = [[] for _ in body.outputs[self.states :]]
+        results = body.outputs[self.states :]
+        stacked = [np.zeros((self.count, *v.type.dims), v.type.dtype.numpy) for v in results]
         for t in self.iterations():
+            if self.counted and states[0].item() <= t:
+                break
             fed = [*states, *(a[t] for a in sliced), *arrays[self.states + self.slices :]]
-            results = evaluate(body, dict(zip((v.name for v in body.inputs), fed, strict=True)))
-            ordered = [results[v.name] for v in body.outputs]
-            states = ordered[: self.states]
-            for row, array in zip(rows, ordered[self.states :], strict=True):
-                row.append(array)
-        return (*states, *(np.stack(row[::-1] if self.reverse else row) for row in rows))
+            known = evaluate(body, dict(zip((v.name for v in body.inputs), fed, strict=True)))
+            states = [known[v.name] for v in body.outputs[: self.states]]
+            for whole, v in zip(stacked, results, strict=True):
+                whole[t] = known[v.name]
+        if self.counted and states[0].item() > self.count:
+            raise InputError(f"a loop runs more often than the {self.count} times for which it was compiled")
+        return (*states, *stacked)
 
     def alias(self, site: Site) -> tuple[Alias, ...]:
         """States are changed in place."""
         return tuple(Alias(i, i, written=True) for i in range(self.states))
 
     def iterations(self) -> range:
-        """The number of the slice of each iteration."""
+        """The number of the slice of each iteration, of those that there are at most."""
         return range(self.count - 1, -1, -1) if self.reverse else range(self.count)

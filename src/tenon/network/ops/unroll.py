@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tenon.errors import InternalError
+from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.base import Operator
@@ -88,7 +88,11 @@ class _Unrolling:
         return [self.add(Where(), condition, a, b) for a, b in zip(first, second, strict=True)]
 
     def iterations(self, op: Scan) -> list[Value]:
-        """All iterations of a loop."""
+        """All iterations of a loop.  Raises UnsupportedError where a state says how many there are."""
+        if op.counted:
+            what = "a loop whose number of iterations is known only at run time cannot be unrolled"
+            remedy = "compile it in f32, for a processor, without --ram"
+            raise UnsupportedError(self.graph.source, [Problem(str(self.node.origin), what, remedy)])
         given = [self.node.input(i) for i in range(len(self.node.inputs))]
         states, sliced = given[: op.states], given[op.states : op.states + op.slices]
         alike, (body,) = given[op.states + op.slices :], self.node.bodies

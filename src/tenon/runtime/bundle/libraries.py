@@ -25,8 +25,10 @@ _POOL = """
 TenonThreadPool *{0}_thread_pool_start(TenonPhase *run, TenonNext *next, int threads) {{
   return tenon_thread_pool_start(run, next, threads);
 }}
-void {0}_thread_pool_run(TenonThreadPool *pool, const uint8_t *weights, uint8_t *tensors, uint8_t *activations) {{
-  tenon_thread_pool_run(pool, weights, tensors, activations);
+int {0}_thread_pool_run_once(
+  TenonThreadPool *pool, const uint8_t *weights, uint8_t *tensors, uint8_t *activations
+) {{
+  return tenon_thread_pool_run(pool, weights, tensors, activations);
 }}
 void {0}_thread_pool_watch(TenonThreadPool *pool, TenonWatch *watch, void *context) {{
   tenon_thread_pool_watch(pool, watch, context);
@@ -104,7 +106,7 @@ def library(
     Neither contains weights.  The module needs nothing; the shared library needs the system's C library if its code
     calls it.  The shared library also contains the text of ``layout`` and, if ``threaded``, the thread pool of
     ``runtime/c/threads.h``.  All that it exports begins with the name of the first entry point, so that a program can
-    link several: the thread pool's functions are called ``<entry>_thread_pool_run`` and so on.  ``calls`` are the
+    link several: the thread pool's functions are called ``<entry>_thread_pool_start`` and so on.  ``calls`` are the
     functions of other shared libraries that the network calls, by the names of these.
     """
     return _linked(target.format, _LibraryParts(compiler, target, entries, network, layout, threaded, calls))

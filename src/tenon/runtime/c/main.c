@@ -321,8 +321,7 @@ static void start_threads(long threads) {
 
 static int run_once(void) {
   if (pool == NULL) return tenon_run();
-  tenon_thread_pool_run(pool, tenon_weights, tenon_mutable, tenon_activations);
-  return 0;
+  return tenon_thread_pool_run(pool, tenon_weights, tenon_mutable, tenon_activations);
 }
 #else
 static void start_threads(long threads) {

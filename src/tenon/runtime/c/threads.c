@@ -229,16 +229,18 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, TenonNext *next, int t
   return pool;
 }
 
-static void run_alone(TenonThreadPool *pool) {
+/* Returns the last phase: -1 - status. */
+static int run_alone(TenonThreadPool *pool) {
   int phase = -1;
   do {
     phase = phase_after(pool, phase);
     if (pool->watch != NULL) pool->watch(pool->watched, phase);
     if (phase >= 0) pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, 0, 1);
   } while (phase >= 0);
+  return phase;
 }
 
-static void run_shared(TenonThreadPool *pool) {
+static int run_shared(TenonThreadPool *pool) {
   uint32_t turn = __atomic_load_n(&pool->turn, __ATOMIC_RELAXED);
   for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, turn, __ATOMIC_RELAXED);
 #if defined(__linux__)
@@ -250,17 +252,19 @@ static void run_shared(TenonThreadPool *pool) {
     if (phase >= 0) take_part(pool, turn, phase, 0);
     wait_while(pool, turn);
   }
+  return __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
 }
 
-void tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
-                           uint8_t *activations) {
+int tenon_thread_pool_run(TenonThreadPool *pool, const uint8_t *constantWeight, uint8_t *mutableWeight,
+                          uint8_t *activations) {
   const uint64_t start = nanoseconds();
   const int shared = worth_sharing(pool, start);
   pool->constantWeight = constantWeight;
   pool->mutableWeight = mutableWeight;
   pool->activations = activations;
-  (shared ? run_shared : run_alone)(pool);
+  const int last = (shared ? run_shared : run_alone)(pool);
   learn(pool, shared, start);
+  return -1 - last;
 }
 
 void tenon_thread_pool_watch(TenonThreadPool *pool, TenonWatch *watch, void *context) {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tenon.errors import BundleError, InputError, InternalError, ResourceError, guarded, warn
+from tenon.errors import BundleError, InputError, ResourceError, guarded, warn
 from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array
@@ -23,6 +23,7 @@ from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
 from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
+from tenon.runtime.engine.thread_pool import check_status
 
 if TYPE_CHECKING:
     from tenon.formats.wire.encryption import Key
@@ -225,8 +226,7 @@ class Engine(Locked):
         calls = self._calls[self._number]
         for device in calls:
             device.begin()
-        if status := self._pool.run(self._arguments):
-            raise InternalError(f"'{self.name}' returned {status}")
+        check_status(self.name, self._pool.run(self._arguments))
         for device in calls:
             device.finish()
 

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 
-from tenon.errors import InternalError
+from tenon.errors import InputError, InternalError
 from tenon.runtime.engine.processors import Pinning
 
 _process = os.getpid()
@@ -21,6 +21,17 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
+
+
+def check_status(name: str, status: int) -> None:
+    """Raise InputError or InternalError unless the run of the network ``name`` ended with status 0."""
+    if not status:
+        return
+    from tenon.machine.plan.program import TOO_MANY_ITERATIONS
+
+    if status == TOO_MANY_ITERATIONS:
+        raise InputError(f"'{name}': for these inputs a loop would run more often than it was compiled for")
+    raise InternalError(f"'{name}' returned {status}")
 
 
 class ThreadPool:
@@ -47,13 +58,12 @@ class ThreadPool:
             self._pinning.pin()
         if self.threads == 1:
             return int(self._alone(*regions))
-        self._share(regions)
-        return 0
+        return self._share(regions)
 
-    def _share(self, regions: Sequence[ctypes.c_void_p]) -> None:
+    def _share(self, regions: Sequence[ctypes.c_void_p]) -> int:
         if self._process != _process:
             self._start()
-        self._run(self._handle, *regions)
+        return int(self._run(self._handle, *regions))
 
     def _start(self) -> None:
         library = self._library
@@ -66,7 +76,7 @@ class ThreadPool:
         if self._stop:
             self._stop.detach()
         self._process, self._handle = _process, ctypes.c_void_p(address)
-        self._run = library[f"{self._pool}run"]  # looked up once, which takes as long as short layers
+        self._run = _function(library, self._pool)  # looked up once, which takes as long as short layers
         self._stop = weakref.finalize(self, _stop, library[f"{self._pool}stop"], self._handle, self._process)
 
     def stop(self) -> None:
@@ -75,6 +85,21 @@ class ThreadPool:
             self._stop()
         self._process = 0
         self._pinning.release()
+
+
+def _function(library: ctypes.CDLL, pool: str) -> Callable[..., int]:
+    """The function that runs a pool and returns a status; libraries of older bundles have one that returns nothing."""
+    try:
+        return library[f"{pool}run_once"]
+    except AttributeError:
+        run = library[f"{pool}run"]
+        run.restype = None
+
+    def run_once(*arguments: object) -> int:
+        run(*arguments)
+        return 0
+
+    return run_once
 
 
 def _stop(stop: Callable[[ctypes.c_void_p], object], handle: ctypes.c_void_p, process: int) -> None:

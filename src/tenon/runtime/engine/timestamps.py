@@ -18,7 +18,7 @@ from tenon.network.graph.graph import Array
 from tenon.options import Options
 from tenon.runtime.bundle.link import runtime
 from tenon.runtime.engine.loading import load_library
-from tenon.runtime.engine.thread_pool import ThreadPool
+from tenon.runtime.engine.thread_pool import ThreadPool, check_status
 
 _WATCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
@@ -64,7 +64,7 @@ class StampedThreadPool(ThreadPool):
     def __init__(self, library: ctypes.CDLL, entry: str, calls: int, threads: int, processors: frozenset[int]) -> None:
         super().__init__(library, entry, threads, processors)
         self._phase, self._next = f"{entry}_profile", f"{entry}_profile_next"
-        self._calls, self._spent = calls, _Spent()
+        self._entry, self._calls, self._spent = entry, calls, _Spent()
 
     def stamps(self, regions: Sequence[ctypes.c_void_p]) -> Array:
         """One run: readings in nanoseconds before the first call and after each; a call in a loop counts as if all of
@@ -73,7 +73,7 @@ class StampedThreadPool(ThreadPool):
         self._spent.spent = ctypes.cast(spent.ctypes.data, ctypes.POINTER(ctypes.c_uint64))
         self._spent.phase = -1
         self._pinning.pin()
-        self._share(regions)
+        check_status(self._entry, self._share(regions))
         return np.cumsum(np.append(np.uint64(self._spent.begin), spent), dtype=np.uint64)
 
     def _start(self) -> None:

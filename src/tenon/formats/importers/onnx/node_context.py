@@ -14,7 +14,7 @@ from tenon.formats.decompositions.onnx.node import Entry, StringTensor, TensorSe
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.fixed import remedy
 from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
-from tenon.network.graph.writer import Writer, is_known
+from tenon.network.graph.writer import Mark, Writer, is_known
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 Scope = ChainMap[str, Entry]
 """What the names within a graph stand for, those of the graphs around it behind its own."""
+
+
+@dataclass(frozen=True)
+class ImportMark:
+    """The state of an importer, to return to."""
+
+    writer: Mark
+    asked: bool
 
 
 class NodeImporter(Protocol):
@@ -37,6 +45,18 @@ class NodeImporter(Protocol):
     def emit_node(
         self, type: str, inputs: Sequence[Value | None], name: str, origin: Origin, **attributes: Any
     ) -> Value: ...
+
+    def mark(self) -> ImportMark:
+        """The present state, for ``restore``."""
+
+    def restore(self, mark: ImportMark) -> None:
+        """Take back everything that was imported since then."""
+
+    def failed_since(self, mark: ImportMark) -> bool:
+        """Whether a problem was reported since then."""
+
+    def state_extent(self, value: Value, axis: int, extent: Value) -> None:
+        """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
 
     def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
         """Report the tensors whose extents depend on data that ``nodes`` make and something reads."""
@@ -153,6 +173,11 @@ def flat(entries: Sequence[Entry]) -> list[Value]:
             case Value():
                 values.append(entry)
     return values
+
+
+def kinds(entries: Sequence[Entry]) -> list[object]:
+    """What two lists of entries that can take each other's place have in common besides the types of tensors."""
+    return [len(entry.values) if isinstance(entry, TensorSequence) else type(entry) for entry in entries]
 
 
 def rebuilt(entries: Sequence[Entry], values: Sequence[Value]) -> list[Entry]:

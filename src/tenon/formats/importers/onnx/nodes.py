@@ -22,7 +22,7 @@ from tenon.formats.importers.onnx.attributes import constant_data, defaults, fil
 from tenon.formats.importers.onnx.control import CONTROL
 from tenon.formats.importers.onnx.functions import schema as _schema
 from tenon.formats.importers.onnx.gradient import gradient
-from tenon.formats.importers.onnx.node_context import Scope, SubgraphNode, in_order, reads
+from tenon.formats.importers.onnx.node_context import ImportMark, Scope, SubgraphNode, in_order, reads
 from tenon.formats.importers.onnx.upgrade import upgrade
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.onnx_tensors import STRING, TensorError, array, is_missing, missing
@@ -143,6 +143,23 @@ class OnnxImporter:
             for reader in value.uses:
                 what = f"reads '{value.name}', whose extent depends on data"
                 self.writer.report(reader.origin, what, "cut the model before it with --to")
+
+    def mark(self) -> ImportMark:
+        """The present state, for ``restore``."""
+        return ImportMark(self.writer.mark(), self.asked)
+
+    def restore(self, mark: ImportMark) -> None:
+        """Take back everything that was imported since then."""
+        self.writer.restore(mark.writer)
+        self.asked = mark.asked
+
+    def failed_since(self, mark: ImportMark) -> bool:
+        """Whether a problem was reported since then."""
+        return len(self.writer.problems) > mark.writer.problems
+
+    def state_extent(self, value: Value, axis: int, extent: Value) -> None:
+        """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
+        self.counted[value] = axis, extent
 
     def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
         """Report the tensors whose extents depend on data that ``nodes``, part of a body, make and something reads."""
@@ -519,7 +536,7 @@ class _NodeBuilder:
         return self.constant(data, "cropped")
 
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
-        self.importer.counted[value] = axis, extent
+        self.importer.state_extent(value, axis, extent)
 
 
 def _check_names(node: NodeProto, scope: Scope) -> None:

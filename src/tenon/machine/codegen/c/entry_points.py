@@ -9,13 +9,18 @@ _RUN = """\
 /* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls
    and may run in many threads, each with its own mutable and activations regions; the activations
    need no initial value. */"""
+_LIMITED_RUN = """\
+/* Runs the network once: reads the inputs, writes the outputs.  Returns 0, or 1 where a loop would run more
+   often than it was compiled for: the outputs are then not valid.  Keeps nothing between calls and may run
+   in many threads, each with its own mutable and activations regions; the activations need no initial
+   value. */"""
 _PHASE = """\
 /* The same by several threads: one part, counted from 0, of `parts` (at most the number above) parts of a
    phase.  A run is all parts of the first phase, at the same time or in any order, then all parts of the
    phase that comes next, and so on; `parts` stays the same. */"""
 _NEXT = """\
 /* The phase that comes after another, to be asked for once, when all parts of that one have ended: after -1
-   the first phase, and -1 when the run is complete. */"""
+   the first phase, and -1 when the run is complete, or -1 - status when it has failed. */"""
 _PROFILE = "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */"
 _NEXT_CALL = "/* The kernel call that comes after another, as above; one in a loop comes several times. */"
 
@@ -23,9 +28,9 @@ SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next")
 """Suffixes of the names of entry points."""
 
 
-def run(name: str) -> EntryPoint:
-    """The function that runs a program once."""
-    return EntryPoint(name, about=_RUN)
+def run(name: str, *, limited: bool = False) -> EntryPoint:
+    """The function that runs a program once; ``limited``: its loops may have too many iterations."""
+    return EntryPoint(name, about=_LIMITED_RUN if limited else _RUN)
 
 
 def phases(program: Program) -> tuple[EntryPoint, EntryPoint]:
@@ -50,7 +55,8 @@ def profile(name: str, calls: int | None = None) -> tuple[EntryPoint, EntryPoint
 def entry_points(program: Program, *, profiled: bool) -> tuple[EntryPoint, ...]:
     """All entry points of a program."""
     threaded = phases(program) if program.threads > 1 else ()
-    return (run(program.name), *threaded, *(profile(program.name, len(program.calls)) if profiled else ()))
+    once = run(program.name, limited=program.limited)
+    return (once, *threaded, *(profile(program.name, len(program.calls)) if profiled else ()))
 
 
 def _shared(number: str) -> tuple[str, ...]:

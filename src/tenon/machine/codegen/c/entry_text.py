@@ -3,7 +3,7 @@
 ``<name>`` runs a program.  What runs it in pieces, a thread pool or a profiler, uses a pair of functions:
 
     <name>_phase          one part of one phase, the kernel calls between two barriers
-    <name>_next           the phase after another: after -1 the first one; -1 after the last one
+    <name>_next           the phase after another: after -1 the first one; -1 after the last one, or -1 - status
 
 and for programs that are to be timed ``<name>_profile`` and ``<name>_profile_next``, where each kernel call is a phase.
 Loops and branches are in the second function alone, which one thread calls when all have finished a phase.  Between its
@@ -21,7 +21,7 @@ from tenon.machine.codegen.backend import KernelLaunch, region_parameters
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Branch, Call, Item, Place, Program, Region, Repeat
+from tenon.machine.plan.program import TOO_MANY_ITERATIONS, Branch, Call, Item, Place, Program, Region, Repeat
 
 _REGIONS = region_parameters()
 _ARGUMENTS = ", ".join(Region)
@@ -81,6 +81,7 @@ def _run(
             case Repeat():
                 i = _local(len(counters))
                 yield f"{margin}for (int32_t {i} = 0; {i} < {_count(item, counters)}; {i}++) {{"
+                yield from _limited(item, i, TOO_MANY_ITERATIONS, margin)
                 yield from _run(item.body, printed, (*counters, i), f"{margin}  ")
                 yield f"{margin}}}"
             case Branch():
@@ -94,9 +95,9 @@ def _by_phases(name: str) -> list[str]:
     following = f"{name}_next({_ARGUMENTS}, "
     return [
         f"int {name}({_REGIONS}) {{",
-        f"  for (int phase = {following}-1); phase >= 0; phase = {following}phase))",
-        f"    {name}_phase({_ARGUMENTS}, phase, 0, 1);",
-        "  return 0;",
+        f"  int phase = {following}-1);",
+        f"  for (; phase >= 0; phase = {following}phase)) {name}_phase({_ARGUMENTS}, phase, 0, 1);",
+        "  return -1 - phase;",
         "}",
     ]
 
@@ -147,6 +148,7 @@ def _choice(item: Item, phases: Iterator[int], counters: tuple[str, ...], margin
         case Repeat():
             i = _kept(item)
             yield f"{margin}for ({i} = 0; {i} < {_count(item, counters)}; {i}++) {{"
+            yield from _limited(item, i, -1 - TOO_MANY_ITERATIONS, margin)
             yield from _choices(item.body, phases, (*counters, i), f"{margin}  ")
             yield f"{margin}}}"
         case Branch():
@@ -174,6 +176,12 @@ def _count(loop: Repeat, counters: Sequence[str]) -> str:
     if isinstance(loop.count, int):
         return str(loop.count)
     return f"*(const int64_t *){_address(None, loop.count, counters)}"
+
+
+def _limited(loop: Repeat, counter: str, result: int, margin: str) -> Iterator[str]:
+    """The end of a run with a loop that would run too often."""
+    if not isinstance(loop.count, int):
+        yield f"{margin}  if ({counter} >= {loop.limit}) return {result};"
 
 
 def _heads(branch: Branch, counters: Sequence[str]) -> Iterator[str]:

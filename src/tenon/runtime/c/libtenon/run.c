@@ -35,20 +35,24 @@ void tn_stop_pools(Engine *engine) {
 }
 #endif
 
+static TenonStatus ended(const char *entry, int status) {
+  return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", entry, status);
+}
+
 static TenonStatus execute(Engine *engine, uint8_t *activations) {
   const Bundle *bundle = engine->bundle;
   const Binding *binding = tn_engine_binding(engine);
   if (engine->threads == 1) {
-    const int status = bundle->run[engine->binding](bundle->weights, engine->tensors, activations);
-    return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", binding->entry, status);
+    return ended(binding->entry, bundle->run[engine->binding](bundle->weights, engine->tensors, activations));
   }
   const int number = engine->binding;
   TenonThreadPool *pool = pool_of(engine, number, bundle->phase[number], bundle->next[number]);
   if (pool == NULL) return TENON_SYSTEM;
 #ifndef TENON_NO_THREAD_POOL
-  tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations);
-#endif
+  return ended(binding->entry, tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations));
+#else
   return TENON_OK;
+#endif
 }
 
 /* ------------------------------------------------------------------------------------------------------- profiling */
@@ -78,16 +82,18 @@ static TenonStatus execute_profiled(Engine *engine, uint8_t *activations, uint64
       stamp(&stamps, step);
       if (step >= 0) bundle->profile(bundle->weights, engine->tensors, activations, step, 0, 1);
     } while (step >= 0);
-    return TENON_OK;
+    return ended(bundle->about.name, -1 - step);
   }
   TenonThreadPool *pool = pool_of(engine, bundle->about.binding_count, bundle->profile, bundle->profile_next);
   if (pool == NULL) return TENON_SYSTEM;
 #ifndef TENON_NO_THREAD_POOL
   tenon_thread_pool_watch(pool, stamp, &stamps);
-  tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations);
+  const int status = tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations);
   tenon_thread_pool_watch(pool, NULL, NULL);
-#endif
+  return ended(bundle->about.name, status);
+#else
   return TENON_OK;
+#endif
 }
 
 /* ------------------------------------------------------------------------------------------------------------ runs */

@@ -1,0 +1,315 @@
+"""Loops of ONNX: nodes whose body runs several times, or copies of the body where that does not fit.
+
+A body fits if its states keep their types; then one copy of it is imported.  Few iterations whose number is known
+become nodes of their own, and so do those that change the shapes of states or the lengths of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.formats.decompositions.branches import imported
+from tenon.formats.decompositions.loops import LARGEST_COUNT, UNROLLED, LoopNode, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.onnx.node import Entry
+from tenon.formats.graph_builder.errors import RefusedError, UntypedError
+from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
+from tenon.network.graph.graph import Value
+from tenon.network.graph.writer import is_known
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+MAX_ITERATIONS = 4096
+"""Iterations that a loop may be unrolled to."""
+
+Way = Callable[[], list[Entry]]
+"""A way to import a node; returns its outputs."""
+
+
+def _first_possible(call: SubgraphNode, ways: Sequence[Way]) -> list[Entry]:
+    """The outputs by the first of several ways by which the node can be imported.  What is wrong with the last one is
+    reported where none is possible; where types are not known, no other way is tried."""
+    for way in ways[:-1]:
+        mark = call.importer.mark()
+        try:
+            results = way()
+        except UntypedError:
+            raise
+        except (RefusedError, ShapeError):
+            results = None
+        if results is not None and not call.importer.failed_since(mark):
+            return results
+        call.importer.restore(mark)
+    return ways[-1]()
+
+
+class _RunTimeConditionError(RefusedError):
+    """The condition of a loop is computed at run time, where it has to be known."""
+
+
+# ------------------------------------------------------------------------------------------------------------- Loop
+def loop(call: SubgraphNode) -> list[Entry]:
+    """Loop: as nodes where it is short, as one node that repeats its body, or unrolled with masks."""
+    repetition = Repetition(_scalar(call, 0), _scalar(call, 1))
+    known = repetition.trips is None or repetition.trips.data is not None
+    never = repetition.start is not None and repetition.start.data is not None and not repetition.start.data.item()
+    count = 0 if never else min(repetition.count, MAX_ITERATIONS + 1)
+    if count <= 0:
+        return _unrolled(call, 0)
+    if not known:
+        return _repeated_alone(call, repetition)
+    ways: list[Way] = [partial(_repeated, call, repetition), partial(_unrolled, call, count)]
+    if count <= UNROLLED and (repetition.start is None or repetition.start.data is not None):
+        ways.insert(0, partial(_unrolled, call, count, masked=False))
+    return _first_possible(call, ways)
+
+
+def _scalar(call: SubgraphNode, i: int) -> Value | None:
+    """An input of one element, as a tensor of rank 0."""
+    if call.entry(i) is None:
+        return None
+    value = call.value(i)
+    if not is_known(value):
+        raise UntypedError
+    if value.type.size != 1:
+        raise RefusedError(f"its input {i} has {value.type.size} elements, not one")
+    return call.emit("Reshape", [value, call.constant(np.zeros(0, np.int64))]) if value.type.rank else value
+
+
+def _repeated_alone(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
+    """Loop as a node with a body, where nothing else is possible.  Raises RefusedError, which says why it is not."""
+    mark = call.importer.mark()
+    try:
+        results = _repeated(call, repetition)
+    except UntypedError:
+        raise
+    except (RefusedError, ShapeError) as error:
+        reason = str(error)
+    else:
+        if not call.importer.failed_since(mark):
+            return results
+        problem = call.importer.writer.problems[mark.writer.problems]
+        reason = f"{problem.where}: {problem.what}"
+    call.importer.restore(mark)
+    remedy = call.importer.writer.fixing(repetition.trips, "cut the model around it with --from and --to")
+    what = f"how often it runs is computed at run time, and its body does not fit into a loop: {reason}"
+    raise RefusedError(what, remedy)
+
+
+def _repeated(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
+    """Loop as a node with a body."""
+    graph, states = call.graph("body"), list(call.inputs[2:])
+
+    def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
+        holds = call.constant(np.array(True))
+        condition, *results = call.body(graph, [number, holds, *rebuilt(states, kept)])
+        after, stacked = results[: len(states)], results[len(states) :]
+        if kinds(after) != kinds(states):
+            raise RefusedError("a state of its loop is a sequence that changes its length")
+        if not isinstance(condition, Value):
+            raise RefusedError("its condition is no tensor")
+        if is_known(condition) and condition.type.rank:
+            condition = call.emit("Reshape", [condition, call.constant(np.zeros(0, np.int64))])
+        return RepeatedBody(condition, flat(after), [tensor(entry) for entry in stacked])
+
+    made = repeat(call.importer.writer, call.origin, repetition, flat(states), body, None)
+    if made.extent is not None:
+        for value in made.results:
+            call.importer.state_extent(value, 0, made.extent)
+    return [*rebuilt(states, made.states), *made.results]
+
+
+def _unrolled(call: SubgraphNode, count: int, *, masked: bool = True) -> list[Entry]:
+    """Loop as a copy of its body for each of ``count`` iterations; a condition that is computed at run time ends it by
+    masks.  Raises _RunTimeConditionError for such a condition unless ``masked``."""
+    body = call.graph("body")
+    condition = call.entry(1)
+    state: list[Entry] = list(call.inputs[2:])
+    rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    active: Value | None = None
+    for i in range(count):
+        if i >= MAX_ITERATIONS:
+            raise RefusedError(f"more than {MAX_ITERATIONS} iterations", "only short loops are unrolled")
+        if isinstance(condition, Value) and condition.data is not None:
+            if not condition.data.item():
+                break
+        elif isinstance(condition, Value):
+            if not masked:
+                raise _RunTimeConditionError("its condition is computed at run time")
+            active = condition if active is None else call.emit("And", [active, condition])
+        passed = call.constant(np.array(True)) if condition is None else condition
+        condition, *results = call.inline(body, [call.constant(np.array(i, np.int64)), passed, *state])
+        after, scanned = results[: len(state)], results[len(state) :]
+        if active is not None:
+            if scanned:
+                call.open_condition(active, "")
+                raise RefusedError(
+                    "its number of iterations depends on what is computed at run time, and with it a shape",
+                    "cut the model around it with --from and --to",
+                )
+            after = [call.choose(active, new, old) for new, old in zip(after, state, strict=True)]
+        state = after
+        for row, value in zip(rows, scanned, strict=True):
+            row.append(tensor(value))
+    return [*state, *(_stacked(call, row, body, len(state) + 1 + i) for i, row in enumerate(rows))]
+
+
+def tensor(entry: Entry) -> Value:
+    """The tensor that an entry is.  Raises RefusedError for others."""
+    if not isinstance(entry, Value):
+        raise RefusedError("a sequence or an optional where a tensor is needed")
+    return entry
+
+
+def _stacked(
+    call: SubgraphNode, row: list[Value], body: GraphProto, i: int, axis: int = 0, backwards: bool = False
+) -> Value:
+    if not row:
+        from tenon.formats.wire.onnx_tensors import element_type
+
+        info = body.output[i].type.tensor_type
+        dims = [0, *(d.dim_value for d in info.shape.dim)]
+        return call.constant(np.zeros(dims, element_type(info.elem_type).numpy))
+    at = call.constant(np.array([axis], np.int64))
+    slices = [call.emit("Unsqueeze", [value, at]) for value in (reversed(row) if backwards else row)]
+    return call.emit("Concat", slices, axis=axis)
+
+
+def scan(call: SubgraphNode) -> list[Entry]:
+    """Scan: as nodes where it is short, else as one node that repeats its body, or unrolled."""
+    body, count = call.graph("body"), call.attribute("num_scan_inputs")
+    if call.importer.opset < 9:
+        return _scan_8(call, body, count)
+    return _scanned(call, body, [call.value(i) for i in range(len(call.inputs))], count)
+
+
+def _scan_8(call: SubgraphNode, body: GraphProto, count: int) -> list[Entry]:
+    """The first version: everything has a batch axis in front."""
+    if call.entry(0) is not None:
+        raise RefusedError("sequence lengths are not supported", "export with a newer opset")
+    values = [call.value(i) for i in range(1, len(call.inputs))]
+    batches = []
+    for b in range(values[0].type.dims[0]):
+        index = call.constant(np.array(b, np.int64))
+        batches.append(_scanned(call, body, [call.emit("Gather", [v, index], axis=0) for v in values], count))
+    return [
+        _stacked(call, [tensor(r) for r in results], body, i) for i, results in enumerate(zip(*batches, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class _ScanPort:
+    """An operand that is cut into slices along an axis, or a result that is stacked along one; from the end on where it
+    is ``backwards``."""
+
+    axis: int
+    backwards: bool
+
+
+def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], count: int) -> list[Entry]:
+    states, scans = list(values[: len(values) - count]), values[len(values) - count :]
+    cut = _ports(call, "scan_input", count)
+    lengths = {v.type.dims[port.axis] for v, port in zip(scans, cut, strict=True)}
+    if len(lengths) != 1:
+        raise RefusedError(f"it scans {sorted(lengths)} elements; one number is needed")
+    (n,) = lengths
+    stacked = _ports(call, "scan_output", len(body.output) - len(states))
+    ways: list[Way] = [partial(_scan_repeated, call, body, states, scans, cut, stacked)] if n > UNROLLED else []
+    return _first_possible(call, [*ways, partial(_scan_unrolled, call, body, states, scans, cut, stacked, n)])
+
+
+def _ports(call: SubgraphNode, what: str, count: int) -> list[_ScanPort]:
+    axes, directions = (call.attribute(f"{what}_{part}") or [0] * count for part in ("axes", "directions"))
+    return [_ScanPort(axis, bool(back)) for axis, back in zip(axes, directions, strict=True)]
+
+
+def _scan_repeated(
+    call: SubgraphNode,
+    body: GraphProto,
+    states: Sequence[Value],
+    scans: Sequence[Value],
+    cut: Sequence[_ScanPort],
+    stacked: Sequence[_ScanPort],
+) -> list[Entry]:
+    """Scan as a node with a body, which cuts and stacks along axis 0 in one direction."""
+    writer, reverse = call.importer.writer, cut[0].backwards
+    wholes = [_leading(call, v, port, reverse) for v, port in zip(scans, cut, strict=True)]
+    if not all(map(is_known, (*states, *wholes))):
+        raise UntypedError
+    loop = LoopNode(writer, call.origin, call.origin.layer or "scan")
+    inside = [*(loop.state(v) for v in states), *(loop.slice(v) for v in wholes)]
+    problems, made = len(writer.problems), list[Value]()
+
+    def iteration() -> list[Value]:
+        made.extend(map(tensor, call.body(body, inside)))
+        return made
+
+    nodes = imported(writer.graph, iteration)
+    if len(writer.problems) > problems:
+        raise RefusedError("its body cannot be imported")
+    if not nodes.known:
+        raise UntypedError
+    after, results = made[: len(states)], made[len(states) :]
+    last, rows = loop.finish(nodes, after, results, wholes[0].type.dims[0], reverse=reverse)
+    return [*last, *(_placed(call, row, port, reverse) for row, port in zip(rows, stacked, strict=True))]
+
+
+def _leading(call: SubgraphNode, value: Value, port: _ScanPort, reverse: bool) -> Value:
+    """An operand with the axis along which it is cut in front."""
+    axis = port.axis % value.type.rank
+    value = _flipped(call, value, axis) if port.backwards != reverse else value
+    order = [axis, *(i for i in range(value.type.rank) if i != axis)]
+    return call.emit("Transpose", [value], perm=order) if axis else value
+
+
+def _placed(call: SubgraphNode, value: Value, port: _ScanPort, reverse: bool) -> Value:
+    """A stacked result with the axis along which it is stacked where the node wants it."""
+    value = _flipped(call, value, 0) if port.backwards != reverse else value
+    axis = port.axis % value.type.rank
+    order = [*range(1, axis + 1), 0, *range(axis + 1, value.type.rank)]
+    return call.emit("Transpose", [value], perm=order) if axis else value
+
+
+def _flipped(call: SubgraphNode, value: Value, axis: int) -> Value:
+    bounds = [call.constant(np.array([n], np.int64)) for n in (-1, -LARGEST_COUNT, axis, -1)]
+    return call.emit("Slice", [value, *bounds])
+
+
+def _scan_unrolled(
+    call: SubgraphNode,
+    body: GraphProto,
+    states: Sequence[Value],
+    scans: Sequence[Value],
+    cut: Sequence[_ScanPort],
+    stacked: Sequence[_ScanPort],
+    count: int,
+) -> list[Entry]:
+    """Scan as a copy of its body for each of ``count`` iterations."""
+    if count > MAX_ITERATIONS:
+        raise RefusedError(f"it scans {count} elements; at most {MAX_ITERATIONS} are unrolled")
+    rows: list[list[Value]] = [[] for _ in stacked]
+    state: list[Entry] = list(states)
+    for i in range(count):
+        elements = []
+        for value, port in zip(scans, cut, strict=True):
+            index = call.constant(np.array(count - 1 - i if port.backwards else i, np.int64))
+            elements.append(call.emit("Gather", [value, index], axis=port.axis))
+        results = call.inline(body, [*state, *elements])
+        state = results[: len(state)]
+        for row, result in zip(rows, results[len(state) :], strict=True):
+            row.append(tensor(result))
+    made = [
+        _stacked(call, row, body, len(state) + i, _axis(port.axis, row), port.backwards)
+        for i, (row, port) in enumerate(zip(rows, stacked, strict=True))
+    ]
+    return [*state, *made]
+
+
+def _axis(axis: int, row: list[Value]) -> int:
+    return axis + row[0].type.rank + 1 if axis < 0 and row else axis

@@ -1,0 +1,286 @@
+"""Loops whose end is known or decided at run time, from ONNX's Loop and Scan to C."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import tenon
+from exact_onnxruntime import session
+from tenon.errors import InputError, ModelError
+from tenon.machine.plan.program import Repeat
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.verify import verify
+from tenon.network.ops.scan import Scan
+
+HEAD = '<ir_version: 8, opset_import: ["": 21]>'
+
+
+def loop(body: str, *, trips: str, holds: str, states: str = "s", outputs: str = "y") -> str:
+    return f"{outputs} = Loop ({trips}, {holds}, {states}) <body = b {body}>"
+
+
+CONSTANTS = "yes = Constant <value = bool {1}> () zero = Constant <value = float {0.0}> ()"
+NUMBERS = "f = Cast <to: int = 1> (i) "
+MODELS = {
+    # a trip count known when compiling, too large to be unrolled, with the number of the iteration
+    "known": (
+        "(float[3,5] s) => (float[3,5] y, float[40,3,5] z)",
+        "n = Constant <value = int64 {40}> ()"
+        + loop(
+            "(int64 i, bool c, float[3,5] t) => (bool d, float[3,5] u, float[3,5] v)"
+            "{ d = Identity(c)" + NUMBERS + "k = Constant <value = float {0.01}> () g = Mul(f, k)"
+            "w = Add(t, g) u = Tanh(w) v = Mul(u, u) }",
+            trips="n",
+            holds="yes",
+            outputs="y, z",
+        ),
+    ),
+    # a trip count that is an input
+    "trips": (
+        "(int64 n, float[5] s) => (float[5] y)",
+        loop(
+            "(int64 i, bool c, float[5] t) => (bool d, float[5] u) { d = Identity(c) u = Add(t, t) }",
+            trips="n",
+            holds="yes",
+        ),
+    ),
+    # a trip count of rank 1, and a condition that is computed before and in the loop
+    "both": (
+        "(int64[1] n, float[5] s) => (float[5] y, float m)",
+        "top = ReduceMax <keepdims: int = 0> (s) ten = Constant <value = float {10.0}> () start = Less(top, ten)"
+        + loop(
+            "(int64 i, bool c, float[5] t, float h) => (bool d, float[5] u, float g)"
+            "{ one = Constant <value = float {1.5}> () u = Add(t, one) g = ReduceMax <keepdims: int = 0> (u)"
+            " d = Less(g, ten) }",
+            trips="n",
+            holds="start",
+            states="s, top",
+            outputs="y, m",
+        ),
+    ),
+    # only a condition ends it
+    "while": (
+        "(float[4] s) => (float[4] y)",
+        loop(
+            "(int64 i, bool c, float[4] t) => (bool d, float[4] u)"
+            "{ k = Constant <value = float {0.9}> () u = Mul(t, k) a = Abs(u) m = ReduceMax <keepdims: int = 0> (a)"
+            " e = Constant <value = float {0.05}> () d = Greater(m, e) }",
+            trips='""',
+            holds="yes",
+        ),
+    ),
+    # results of each iteration, of which there are at most as many as a constant says
+    "stacked": (
+        "(float[4] s) => (float[4] y, float[k,4] z)",
+        "n = Constant <value = int64 {50}> ()"
+        + loop(
+            "(int64 i, bool c, float[4] t) => (bool d, float[4] u, float[4] v)"
+            "{ k = Constant <value = float {0.9}> () u = Mul(t, k) a = Abs(u) m = ReduceMax <keepdims: int = 0> (a)"
+            " e = Constant <value = float {0.05}> () d = Greater(m, e) v = Exp(u) }",
+            trips="n",
+            holds="yes",
+            outputs="y, z",
+        ),
+    ),
+    # a loop and a branch in a loop
+    "nested": (
+        "(int64 n, float[6] s, float[6] x) => (float[6] y)",
+        "three = Constant <value = int64 {3}> ()"
+        + loop(
+            "(int64 i, bool c, float[6] t) => (bool d, float[6] u) {"
+            " d = Identity(c) p = Add(i, three)"
+            " q = Loop (p, c, t) <body = b2 (int64 j, bool c2, float[6] t2) => (bool d2, float[6] u2)"
+            " { d2 = Identity(c2) w2 = Mul(t2, x) u2 = Tanh(w2) }>"
+            " m = ReduceSum <keepdims: int = 0> (q) b = Greater(m, zero)"
+            " u = If (b) <then_branch = th () => (float[6] a) { a = Sub(q, x) },"
+            " else_branch = el () => (float[6] e) { h = Cast <to: int = 1> (i) e = Add(q, h) }> }",
+            trips="n",
+            holds="yes",
+        ),
+    ),
+    "scan": (
+        "(float[3] s, float[3,40] x) => (float[3] y, float[3,40] z)",
+        "y, z = Scan <num_scan_inputs: int = 1, scan_input_axes: ints = [1], scan_output_axes: ints = [-1],"
+        " scan_input_directions: ints = [1], body = b (float[3] t, float[3] r) => (float[3] u, float[3] v)"
+        " { p = Add(t, r) u = Tanh(p) v = Mul(u, r) }> (s, x)",
+    ),
+    "scan of two": (
+        "(float[3] s, float[40,3] x, float[40,3] w) => (float[3] y, float[40,3] z)",
+        "y, z = Scan <num_scan_inputs: int = 2, scan_input_directions: ints = [0, 1],"
+        " body = b (float[3] t, float[3] r, float[3] o) => (float[3] u, float[3] v)"
+        " { p = Sub(t, r) q = Mul(p, o) u = Tanh(q) v = Identity(u) }> (s, x, w)",
+    ),
+}
+UNROLLED = {
+    # the state grows
+    "growing": (
+        "(float[1,3] s) => (float[41,3] y)",
+        "n = Constant <value = int64 {40}> ()"
+        + loop(
+            "(int64 i, bool c, float[k,3] t) => (bool d, float[l,3] u)"
+            "{ d = Identity(c) h = Mul(s, s) u = Concat <axis: int = 0> (t, h) }",
+            trips="n",
+            holds="yes",
+        ),
+    ),
+    "few": (
+        "(float[3] s) => (float[3] y)",
+        "n = Constant <value = int64 {4}> ()"
+        + loop(
+            "(int64 i, bool c, float[3] t) => (bool d, float[3] u) { d = Identity(c) u = Exp(t) }",
+            trips="n",
+            holds="yes",
+        ),
+    ),
+}
+
+
+def content(ports: str, nodes: str) -> bytes:
+    made: bytes = onnx.parser.parse_model(f"{HEAD} g {ports} {{ {CONSTANTS} {nodes} }}").SerializeToString()
+    return made
+
+
+def feeds(graph: Graph, number: int) -> dict[str, Array]:
+    rng = np.random.default_rng(number)
+    return {
+        v.name: np.full(v.type.dims, number - 1)
+        if v.type.dtype == "i64"
+        else rng.normal(0, 0.7, v.type.dims).astype(np.float32)
+        for v in graph.inputs
+    }
+
+
+def loops(graph: Graph) -> list[Scan]:
+    return [each.op for each in graph if isinstance(each.op, Scan)]
+
+
+def close(results: dict[str, Array], right: list[Array], graph: Graph) -> None:
+    for name, array in zip((v.name for v in graph.outputs), right, strict=False):
+        got = results[name]
+        if name in graph.extents:
+            axis, count = graph.extents[name]
+            assert results[count] == array.shape[axis]
+            assert not got[len(array) :].any()
+            got = got[: len(array)]
+        np.testing.assert_allclose(got, array, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str) -> None:
+    """By onnxruntime, the references, and C: run at once, with threads, and call by call."""
+    made = content(*MODELS[name])
+    graph = tenon.load(made)
+    assert loops(graph)
+    verify(graph)
+    peer = session(made)
+    for threads in (1, 3):
+        bundle = tenon.compile(graph, threads=threads, profile=True, no_tuning=True, verify=threads == 1)
+        assert any(isinstance(item, Repeat) for item in bundle.program.items)
+        with tenon.open(bundle, threads=threads) as engine:
+            for number in range(5):
+                given = feeds(graph, number)
+                right = peer.run(None, given)
+                close(evaluate(graph, given), right, graph)
+                close(engine.run(given), right, graph)
+                for array in engine.outputs.values():
+                    array[...] = 0
+                assert len(engine.timestamps()) == len(bundle.program.calls) + 1
+                close({k: v.copy() for k, v in engine.outputs.items()}, right, graph)
+
+
+@pytest.mark.parametrize("name", UNROLLED)
+def test_bodies_that_become_nodes(name: str) -> None:
+    made = content(*UNROLLED[name])
+    graph = tenon.load(made)
+    assert not loops(graph)
+    given = feeds(graph, 1)
+    close(evaluate(graph, given), session(made).run(None, given), graph)
+
+
+def test_size_does_not_depend_on_the_iterations() -> None:
+    ports, nodes = MODELS["known"]
+    sources = []
+    for count in (40, 4000):
+        text = nodes.replace("{40}", f"{{{count}}}")
+        bundle = tenon.compile(content(ports.replace("40", str(count)), text), target="x86-64", threads=1)
+        sources.append(bundle)
+    assert len(sources[0].program.calls) == len(sources[1].program.calls)
+    assert abs(len(sources[0].source) - len(sources[1].source)) < 200
+
+
+@pytest.mark.parametrize(
+    ("ports", "nodes", "words"),
+    [
+        (
+            "(int64 n, float[5] s) => (float[5] y, float[k,5] z)",
+            loop(
+                "(int64 i, bool c, float[5] t) => (bool d, float[5] u, float[5] v)"
+                " { d = Identity(c) u = Add(t, t) v = Identity(u) }",
+                trips="n",
+                holds="yes",
+                outputs="y, z",
+            ),
+            "stacks a result of each iteration.* \\(fix --value n",
+        ),
+        (
+            "(float[5] s) => (float[5] y)",
+            loop(
+                "(int64 i, bool c, float[5] t) => (bool d, float[5] u) { d = Identity(c) u = Add(t, t) }",
+                trips='""',
+                holds="yes",
+            ),
+            "more than 4096 iterations",
+        ),
+        (
+            "(int64 n, float[5] s) => (float[k] y)",
+            loop(
+                "(int64 i, bool c, float[k] t) => (bool d, float[l] u)"
+                " { d = Identity(c) u = Concat <axis: int = 0> (t, s) }",
+                trips="n",
+                holds="yes",
+            ),
+            r"a state of its loop is f32\[5\] first and then f32\[10\]",
+        ),
+        (
+            "(int64 n, float[5] s) => (float[5] y)",
+            loop(
+                "(int64 i, bool c, float[5] t) => (bool d, float[5] u)"
+                " { d = Identity(c) u = MatMul(t, x) x = Mine(t) }",
+                trips="n",
+                holds="yes",
+            ),
+            "Mine",
+        ),
+        (
+            MODELS["stacked"][0].replace("float[k,4] z", "float[k,4] w"),
+            MODELS["stacked"][1] + "w = Exp(z)",
+            "reads '.*', whose extent depends on data",
+        ),
+    ],
+)
+def test_loops_that_cannot_be_imported(ports: str, nodes: str, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        tenon.load(content(ports, nodes))
+
+
+@pytest.mark.usefixtures("every_kernel_divided")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_too_many_iterations(threads: int) -> None:
+    """A bound that is exceeded is an error of the run, which writes nothing behind its buffers."""
+    graph = tenon.load(content(*MODELS["stacked"]))
+    node = next(each for each in graph if isinstance(each.op, Scan))
+    (body,) = node.bodies
+    body.outputs[0] = body.constant("more", np.array(1000))
+    given = {"s": np.ones(4, np.float32)}
+    with pytest.raises(InputError, match="more often than the 50 times"):
+        evaluate(graph, given)
+    bundle = tenon.compile(graph, threads=threads, profile=True, no_tuning=True)
+    with tenon.open(bundle, threads=threads) as engine:
+        with pytest.raises(InputError, match="a loop would run more often"):
+            engine.run(given)
+        with pytest.raises(InputError, match="a loop would run more often"):
+            engine.timestamps()
