@@ -23,6 +23,7 @@ from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
 from tenon.network.graph.text import show
 from tenon.network.graph.verify import verify
+from tenon.pipeline import rewrite
 from tenon.plugins import DeviceRule, LibraryDevice, load_plugin, offloaded, unregister_device
 from tenon.runtime.engine.device_parts import DeviceCalls
 from tenon.runtime.sdk.libtenon import RUNTIME
@@ -231,6 +232,28 @@ def test_model_from_c_and_through_tengine(model: Path, plugin: Path, program: Pa
         assert tengine("remove_context_device", context, b"NEGATOR") == 0
         assert tengine("get_context_device_number", context) == 0
         tengine.library.destroy_context(context)
+
+
+def test_devices_of_nodes_through_tengine(model: Path, plugin: Path, place: Path) -> None:
+    """One node runs on a device, and the others on the processor, which is the graph's."""
+    (path,) = rewrite(model, place / "negations.tmfile")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        tengine = Tengine(place, environment_of(place), patch, small_bundle(place))
+        patch.setenv("TENON_DEVICE_PLUGINS", f"{plugin}=")
+        graph = tengine.pointer("create_graph", None, b"tengine", str(path).encode())
+        nodes = {name: tengine.pointer("get_graph_node", graph, name) for name in (b"minus_a", b"b")}
+        assert tengine("set_node_device", nodes[b"minus_a"], b"NPU") == -1
+        assert tengine("set_node_device", None, b"CPU") == -1
+        assert tengine("set_node_device", nodes[b"minus_a"], b"NEGATOR") == 0
+        devices = [tengine.pointer("get_node_device", node).value or 0 for node in nodes.values()]
+        assert [ctypes.string_at(device) for device in devices] == [b"NEGATOR", b"CPU"]
+        prepared = ctypes.CDLL(str(plugin)).negating_parts
+        before = prepared()
+        np.testing.assert_allclose(run_graph(tengine, graph).reshape(X.shape), EXPECTED, rtol=1e-6)
+        assert prepared() == before + 1
+        assert tengine("set_node_device", nodes[b"minus_a"], b"CPU") == -1, "it is prepared"
+        assert tengine("destroy_graph", graph) == 0
+        assert prepared() == before
 
 
 def run_graph(tengine: Tengine, graph: ctypes.c_void_p) -> Array:

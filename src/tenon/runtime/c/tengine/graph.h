@@ -45,7 +45,7 @@ struct Tensor {
 struct Node {
   Graph *graph;
   void *handle;
-  char *name;
+  char *name, device[NAME]; /* the device: "" is the graph's */
   const Operator *op; /* NULL: not one that can be written again */
   int type, index, level, input_count, output_count;
   Tensor **inputs, **outputs;

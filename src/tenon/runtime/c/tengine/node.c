@@ -91,7 +91,18 @@ const char *get_node_op(node_t handle) {
 
 const char *get_node_device(node_t handle) {
   const Node *node = tg_node(handle);
-  return node != NULL ? node->graph->device : NULL;
+  if (node == NULL) return NULL;
+  return node->device[0] != 0 ? node->device : node->graph->device;
+}
+
+int set_node_device(node_t handle, const char *device) {
+  Node *node = tg_node(handle);
+  if (node == NULL || device == NULL) return -1;
+  Graph *graph = node->graph;
+  if (strcmp(device, get_node_device(handle)) == 0) return 0;
+  if (graph->is_prepared) return tg_error("set_node_device: the graph is prepared: postrun_graph comes first");
+  graph->is_planned = 0;
+  return tg_set_device(node->device, device);
 }
 
 static tensor_t tensor_of(node_t handle, int number, int is_output) {

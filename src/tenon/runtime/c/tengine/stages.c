@@ -3,6 +3,7 @@
 #include "stages.h"
 #include "custom_kernel.h"
 #include "debug.h"
+#include "devices.h"
 #include "library.h"
 #include "messages.h"
 #include "order.h"
@@ -155,15 +156,18 @@ static void add_outputs(Request *request) {
   free(text);
 }
 
-static int compile(Stage *stage, Request *request, const void *data, size_t size) {
+static int compile(Stage *stage, Request *request, int level, const void *data, size_t size) {
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
   const Graph *graph = request->graph;
+  const int is_cut = tg_has_node_devices(graph);
+  if (is_cut) tg_add_device_rules(graph, level, &request->words);
   if (request->shapes.has_failed || request->words.has_failed) return tg_error("no memory for the options of the compiler");
   options.shapes = request->shapes.list;
   options.arguments = request->words.list;
   options.model_name = "model.tmfile";
-  options.target = tg_gpu_target(graph->device);
-  options.device = options.target == NULL && strcmp(graph->device, "CPU") != 0 ? graph->device : NULL;
+  options.target = is_cut ? NULL : tg_gpu_target(graph->device);
+  if (options.target == NULL && (options.device = tg_device_names(graph, request->words.pool)) == NULL)
+    return tg_error("no memory for the names of devices");
   const int by_path = data == NULL;
   const TenonStatus status = by_path ? tenon_bundle_open(graph->path, &options, &stage->bundle)
                                      : tenon_bundle_open_memory(data, size, &options, &stage->bundle);
@@ -182,7 +186,7 @@ static int open_file(Graph *graph, Stage *stage) {
   for (int i = 0; i < graph->type_count; i++) add_words(&request, "--data-type", graph->types[i]);
   if (tg_debug("TG_DEBUG_TIME")) tn_texts_add(&request.words, "--profile");
   const void *data = graph->path == NULL ? graph->model.data : NULL;
-  return compile(stage, &request, data, graph->model.size);
+  return compile(stage, &request, -1, data, graph->model.size);
 }
 
 /* The nodes of a level, or all of them, written as a tmfile. */
@@ -206,7 +210,7 @@ static int open_part(Graph *graph, Stage *stage, int level) {
     }
   }
   if (tg_debug("TG_DEBUG_TIME")) tn_texts_add(&request.words, "--profile");
-  return compile(stage, &request, model, size);
+  return compile(stage, &request, level, model, size);
 }
 
 static Stage *add_stage(Graph *graph, Node *kernel) {

@@ -175,6 +175,8 @@ DLLEXPORT void release_graph_node(node_t node);
 DLLEXPORT const char *get_node_name(node_t node);
 DLLEXPORT const char *get_node_op(node_t node);
 DLLEXPORT const char *get_node_device(node_t node);
+/* A device that runs this node, before prerun; other nodes run on the graph's. */
+DLLEXPORT int set_node_device(node_t node, const char *device);
 DLLEXPORT tensor_t get_node_input_tensor(node_t node, int number);
 DLLEXPORT tensor_t get_node_output_tensor(node_t node, int number);
 DLLEXPORT int set_node_input_tensor(node_t node, int number, tensor_t tensor);
