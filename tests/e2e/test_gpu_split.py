@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+import installed
 import tenon
 from gpu_devices import why_not
 from gpu_faults import faulty_opencl, with_fault
@@ -22,6 +24,7 @@ from tenon.network.graph.graph import Graph
 from tenon.network.ops import registry
 from tenon.plugins import PartitionedEngine, SplitCosts, TargetDevice, load_plugin, offloaded, unregister_device
 from tenon.runtime.sdk.libtenon import RUNTIME
+from tenon.tools.deployment import convert, read_deployment
 
 COSTS = SplitCosts(processor_macs=1e5, processor_bytes=1e12, device_macs=1e9, device_bytes=1e12, launch=1e-5, copy=1e-6)
 """Products are slow on the processor, everything else is faster there."""
@@ -176,3 +179,48 @@ def test_a_gpu_a_plugin_and_the_processor_in_one_network(gpu: str, place: Path, 
     answers = [c_answers(place, file, environment) for file in (bundle, tmp_path / "usual.tenon")]
     assert len(answers[0]) == 3
     np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("runtime", ["gpu", "cpu+gpu"])
+def test_runtimes_of_mace_files(runtime: str, content: bytes, place: Path, tmp_path: Path) -> None:
+    """With "gpu" all layers run there, with "cpu+gpu" those that are faster there: none of this one."""
+    needs_opencl()
+    (tmp_path / "net.onnx").write_bytes(content)
+    graph = {"input_tensors": "x", "input_shapes": "3,16", "output_tensors": "y", "output_shapes": "3,8"}
+    formats = {"data_type": "fp32_fp32", "input_data_formats": "NONE", "output_data_formats": "NONE"}
+    network = {"platform": "onnx", "model_file_path": "net.onnx", "runtime": runtime, "subgraphs": [graph], **formats}
+    whole = {"library_name": "lib", "target_abis": ["host"], "models": {"net": network}}
+    (tmp_path / "mace.yml").write_text(yaml.safe_dump(whole))
+    (made,) = convert(read_deployment(tmp_path / "mace.yml"), tmp_path / "out")
+    placement = made.manifest.placement
+    assert placement is not None
+    assert {layer.device for layer in placement.layers} == {"opencl" if runtime == "gpu" else "cpu"}
+    x = random(3, 16, seed=1)
+    with tenon.open(place / "usual.tenon") as usual, tenon.open(made.folder) as mixed:
+        np.testing.assert_allclose(mixed.run(x)["y"], usual.run(x)["y"], atol=1e-6)
+
+
+def test_parts_on_gpus_in_programs_for_mace(place: Path, tmp_path: Path) -> None:
+    """``MaceEngineConfig config(GPU)`` runs the parts there, and one for the CPU runs them on the CPU."""
+    needs_opencl()
+    x = random(3, 16, seed=1)
+    x.tofile(tmp_path / "in_x")
+    with tenon.open(place / "usual.tenon") as usual:
+        expected = usual.run(x)["y"].ravel()
+    for device, fault in (("GPU", None), ("CPU", "refused")):
+        words = ["--input_node=x", "--input_shape=3,16", "--output_node=y", "--output_shape=3,8", "--round=1"]
+        words += [f"--input_file={tmp_path / 'in'}", f"--output_file={tmp_path / device}", f"--device={device}"]
+        words += ["--input_data_format=NONE", "--output_data_format=NONE", f"--model_file={place / 'mixed.tenon'}"]
+        environment = None if fault is None else with_fault(place, fault)
+        command = [str(place / "sdk" / "bin" / "mace_run"), *words]
+        succeeded(subprocess.run(command, capture_output=True, check=False, env=environment))
+        np.testing.assert_allclose(np.fromfile(tmp_path / f"{device}_y", np.float32), expected, atol=1e-5)
+
+
+def test_parts_for_gpus_are_for_this_machine_only(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(content)
+    words = ("compile", tmp_path / "net.onnx", "-o", tmp_path / "net.tenon", "--target", "aarch64")
+    done = installed.tenon(*words, "--offload", "opencl")
+    assert done.returncode == 2
+    text = "--offload opencl: parts for GPUs are made for this machine, not for aarch64: leave it out"
+    assert text in " ".join(done.stderr.split())

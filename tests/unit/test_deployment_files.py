@@ -296,7 +296,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "output_data_formats": ("NONE", lambda m: m.outputs[0].format == "NONE"),
     "validation_inputs_data": (["x.npy"], lambda m: [Path(file).name for file in m.inputs[0].data] == ["x.npy"]),
     "validation_outputs_data": (["http://h/y.npy"], lambda m: m.outputs[0].data == ("http://h/y.npy",)),
-    "runtime": ("gpu", lambda m: any(note.startswith("runtime: gpu") for note in m.notes)),
+    "runtime": ("gpu", lambda m: (m.offload, m.device_of) == (("opencl",), ("*=opencl",))),
     "data_type": ("fp32_fp32", lambda m: m.options["precision"] == "fp32"),
     "quantize": (1, lambda m: m.quantize == {"scheme": "uint8"} and "precision" not in m.options),
     "quantize_large_weights": (1, lambda m: m.quantize == {"scheme": "int8-weights-only"}),

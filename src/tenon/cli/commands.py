@@ -145,7 +145,7 @@ def _compiled(
             values=source.values,
             progress=progress,
             stages=seen or UNSEEN,
-            **_rewrite(written),
+            **_rewrite(written, chosen.target),
         )
     if seen is not None:
         seen.bundle(bundle)
@@ -154,15 +154,20 @@ def _compiled(
     return bundle
 
 
-def _rewrite(written: WrittenFiles) -> dict[str, Any]:
-    """The option that gives parts of the network to devices.  Raises InputError if a plug-in cannot be used, and for
-    layers that are assigned where there are no devices."""
+def _rewrite(written: WrittenFiles, target: str) -> dict[str, Any]:
+    """The option that gives parts of the network to devices.  Raises InputError if one cannot be used, or not for the
+    target, and for layers that are assigned where there are no devices."""
     if not written.offload:
         if written.device_of:
             raise InputError("--device-of assigns layers to devices: name these with --offload")
         return {}
     from tenon.runtime.plugins.offload import offload_to
+    from tenon.runtime.plugins.target_device import takes_parts
 
+    if absent := [device for device in written.offload if not takes_parts(device, target)]:
+        raise InputError(
+            f"--offload {absent[0]}: parts for GPUs are made for this machine, not for {target}: leave it out"
+        )
     return {"rewrite": offload_to(written.offload, written.device_of)}
 
 

@@ -27,6 +27,12 @@ def device_of(name: str) -> Device:
     return TargetDevice(name) if name in rows() else find_device(name)
 
 
+def takes_parts(device: str, target: str) -> bool:
+    """Whether a device can run parts of a bundle for a target: code for GPUs is made for this machine, plug-ins are
+    there or not."""
+    return device not in rows() or find(device).triple == find(target).triple
+
+
 def costs_of(devices: Sequence[Device]) -> SplitCosts | None:
     """The costs that the first GPU states, which are the processor's as well; None if there is no GPU."""
     return next((device.costs for device in devices if isinstance(device, TargetDevice)), None)

@@ -17,6 +17,7 @@ PLACES = (
     "inputs",
     "outputs",
     "tensors",
+    "offload",
     "shapes",
     "input types",
     "output types",
@@ -67,8 +68,10 @@ class DeployedModel:
     ``options`` are fields of ``Options``; ``quantize`` are keyword arguments of ``tenon.quantize`` or None for a model
     that stays as it is; ``thresholds`` the least cosine similarity by kind of network ("cpu", "quantized") or by
     target; ``accuracy`` are scripts of MACE's; ``notes`` say which keys have no effect, and why.  ``needed`` are
-    further files that the deployment names, and ``tensors`` tensors that the model has to have.  ``places`` say where
-    the deployment file has what, for messages: ``PLACES``, and files by their paths.
+    further files that the deployment names, and ``tensors`` tensors that the model has to have.  ``offload`` are
+    devices that run parts of it where the target is this machine, and ``device_of`` assigns layers to them
+    (``plugins.offload``).  ``places`` say where the deployment file has what, for messages: ``PLACES``, and files by
+    their paths.
 
     Raises InputError for a name that leads out of the folder of the bundles.
     """
@@ -85,6 +88,8 @@ class DeployedModel:
     notes: tuple[str, ...] = ()
     needed: Files = ()
     tensors: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+    device_of: tuple[str, ...] = ()
     places: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, *what: str) -> str:

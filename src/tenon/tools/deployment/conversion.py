@@ -15,11 +15,13 @@ from tenon.network.graph.graph import Graph, Value
 from tenon.network.passes.io_adapters import data_format
 from tenon.options import DataType, Options
 from tenon.pipeline import compile, load
-from tenon.runtime.bundle import read_manifest
+from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.bundle.names import identifier
 from tenon.runtime.bundle.packages import engine_factory
 from tenon.runtime.bundle.possible_parts import check_parts
+from tenon.runtime.plugins.offload import offload_to
+from tenon.runtime.plugins.target_device import takes_parts
 from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort
 from tenon.tools.deployment.files import fetch_models
 from tenon.tools.quantization import quantize
@@ -63,7 +65,7 @@ def convert(
             graph = quantized(model, imported(model, progress), progress)
             for target in targets or model.targets:
                 progress(f"{model.name}: compile for {target}")
-                bundle = compile(graph, options_of(model, graph, target))
+                bundle = compiled(model, graph, options_of(model, graph, target))
                 folder = Path(out) / model.name / target
                 bundle.save(folder, emit=bundle.parts_with(bundle.compilation.emit))
                 made.append(Converted(model, target, folder, read_manifest(folder)))
@@ -201,6 +203,15 @@ def options_of(model: DeployedModel, graph: Graph, target: str) -> Options:
         **model.options,
     }
     return Options.from_environment(name=identifier(model.name), **settings)
+
+
+def compiled(model: DeployedModel, graph: Graph, options: Options) -> Bundle:
+    """The bundle, parts of which run on the deployment's devices if it is for this machine.  Raises ModelError as
+    ``tenon.compile`` does, and InputError for a device that cannot be used."""
+    if not any(takes_parts(device, options.target) for device in model.offload):
+        return compile(graph, options)
+    with placed(model, "offload"):
+        return compile(graph, options, rewrite=offload_to(model.offload, model.device_of))
 
 
 def _type(model: DeployedModel, port: ModelPort) -> DataType:

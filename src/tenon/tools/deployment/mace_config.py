@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from tenon.options import Emit
+from tenon.runtime.plugins.target_device import takes_parts
 from tenon.tools.deployment import mace_values
 from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort, ModelSource, name_problem
 from tenon.tools.deployment.files import located
@@ -57,6 +58,9 @@ _WITHOUT_EFFECT = {
 _FILES = ("validation_inputs_data", "validation_outputs_data", "accuracy_validation_script")
 """Keys that list files."""
 
+_GPU = "opencl"
+_GPU_RULES: dict[str, tuple[str, ...]] = {"gpu": ("*=opencl",), "cpu+gpu": ()}
+"""Runtimes with a GPU: MACE gives it all layers that it can run, or the network is cut in the fastest way."""
 _TYPES = Literal["float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "int64"]
 _FORMATS = Literal["NHWC", "NCHW", "NONE", "HWIO", "OIHW", "HWOI", "OHWI", "AUTO"]
 
@@ -268,7 +272,7 @@ class _Merged:
             source,
             self.ports("input"),
             self.ports("output"),
-            tuple(TARGETS[abi] for abi in self.whole.target_abis if abi in TARGETS) or ("host",),
+            self.targets(),
             self.options(),
             self.quantize(),
             self.thresholds(),
@@ -276,7 +280,8 @@ class _Merged:
             tuple(self.notes()),
             self.needed(),
             self.key("check_tensors"),
-            self.places(),
+            places=self.places(),
+            **self.devices(),
         )
 
     def places(self) -> dict[str, str]:
@@ -293,6 +298,7 @@ class _Merged:
             "input types": "input_data_types",
             "output types": "output_data_types",
             "quantize": "quantize",
+            "offload": "runtime",
         }
         if not self.key("quantize"):
             keys["quantize"] = "quantize_large_weights"
@@ -393,12 +399,34 @@ class _Merged:
         for key, why in _WITHOUT_EFFECT.items():
             if key in given and self.key_or_model(key) not in (None, 0, False, (), ""):
                 ignored.append(f"{key}: no effect: {why}")
-        runtime = self.key("runtime") or "cpu"
-        if runtime not in ("cpu", "cpu+gpu"):
-            ignored.append(f"runtime: {runtime} is not available: the bundle computes on the CPU")
+        if why := self.without_device():
+            ignored.append(f"runtime: {self.key('runtime')} {why}: the bundle computes on the CPU")
         if self.whole.model_graph_format == "file":
             ignored.append("model_graph_format: file: the graph is code in every bundle; weights are a file")
         return ignored
+
+    def without_device(self) -> str:
+        """Why the runtime that the file asks for has no effect; "" if it has."""
+        runtime = self.key("runtime") or "cpu"
+        if runtime == "cpu":
+            return ""
+        if runtime not in _GPU_RULES:
+            return "is not available"
+        if self.forms():
+            return "has no effect on models in code"
+        others = [name for name in self.targets() if not takes_parts(_GPU, name)]
+        return f"is for this machine only, not for {', '.join(others)}" if others else ""
+
+    def targets(self) -> tuple[str, ...]:
+        """The targets of the whole file."""
+        return tuple(TARGETS[abi] for abi in self.whole.target_abis if abi in TARGETS) or ("host",)
+
+    def devices(self) -> dict[str, tuple[str, ...]]:
+        """The devices that run parts of the network, and which layers they are given."""
+        runtime = self.key("runtime") or "cpu"
+        if runtime not in _GPU_RULES or self.forms():
+            return {}
+        return {"offload": (_GPU,), "device_of": _GPU_RULES[runtime]}
 
     def key_or_model(self, name: str) -> Any:
         return self.key(name) if name in MaceSubgraph.model_fields else getattr(self.model, name)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from tenon.errors import TenonError, prefixed
 from tenon.machine.targets.host_cpu import runs_here
-from tenon.pipeline import compile
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.timing import Times, time_runs
 from tenon.tools.deployment.base import Deployment
-from tenon.tools.deployment.conversion import Progress, chosen_models, imported, options_of, quantized
+from tenon.tools.deployment.conversion import Progress, chosen_models, compiled, imported, options_of, quantized
 
 Opener = Callable[[Bundle], Engine | RemoteBundle]
 """Where a bundle runs."""
@@ -61,7 +60,7 @@ def time_deployment(
             graph = quantized(model, imported(model, progress), progress)
             for target in targets or model.targets:
                 progress(f"{model.name}: run on {target}")
-                with running(compile(graph, options_of(model, graph, target)), open_on) as engine:
+                with running(compiled(model, graph, options_of(model, graph, target)), open_on) as engine:
                     timings.append(_timed(model.name, target, engine, rounds, warmup))
         except TenonError as error:
             raise prefixed(error, model.name) from error

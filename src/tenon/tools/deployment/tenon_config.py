@@ -93,6 +93,8 @@ class DefaultSection(ConfigSection):
     outputs: _Ports = Field(default_factory=dict)
     targets: Names = ("host",)
     quantize: QuantizeSection | None = None
+    offload: Names = ()
+    device_of: Names = ()
     validate_: ValidateSection = Field(ValidateSection(cpu=0.999, quantized=0.98), alias="validate")
 
 
@@ -188,6 +190,8 @@ def _deployed(document: Document, name: str, model: ModelSection, options: Mappi
         quantize,
         {**model.validate_.model_dump(exclude={"targets"}), **model.validate_.targets},
         needed=(ranges,) if ranges else (),
+        offload=model.offload,
+        device_of=model.device_of,
         places=_places(document, name, model),
     )
 
@@ -196,6 +200,7 @@ def _places(document: Document, name: str, model: ModelSection) -> dict[str, str
     """Where the file has what, for messages."""
     where: KeyPath = ("models", name)
     keys = {key: key for key in ("model", "sha256", "weights", "weights_sha256", "inputs", "outputs", "quantize")}
+    keys["offload"] = "device_of" if model.device_of else "offload"
     keys |= {"shapes": "inputs", "input types": "inputs", "output types": "outputs"}
     data = {
         located(document.path.parent, file): document.place((*where, key, port, "data"))

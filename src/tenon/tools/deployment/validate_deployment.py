@@ -11,11 +11,18 @@ import numpy as np
 from tenon.errors import InputError, TenonError, prefixed
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.ops.traits import is_quantised
-from tenon.pipeline import compile
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort
-from tenon.tools.deployment.conversion import Progress, axes_of_model, chosen_models, imported, options_of, quantized
+from tenon.tools.deployment.conversion import (
+    Progress,
+    axes_of_model,
+    chosen_models,
+    compiled,
+    imported,
+    options_of,
+    quantized,
+)
 from tenon.tools.deployment.evaluation import Accuracy, evaluate
 from tenon.tools.deployment.files import ADDRESSES
 from tenon.tools.deployment.layers import CompiledLayers
@@ -79,7 +86,7 @@ def validate_deployment(
                 options = replace(options_of(model, deployed, target), head={})
                 allowed = _limits(model, deployed, options.precision, threshold, device, target)
                 allowed = allowed.changed(None, min_sqnr, max_error)
-                bundle = compile(deployed, options)
+                bundle = compiled(model, deployed, options)
                 with running(bundle, open_on) as engine:
                     run = _Deployed(model, graph, engine)
                     inside = CompiledLayers(deployed, options, open_on) if layers else None

@@ -68,17 +68,34 @@ void mc_close(Network *network) {
   network->bundle = NULL;
 }
 
+static int is_bundle(const MaceCore *core) {
+  static const char magic[8] = {'T', 'E', 'N', 'O', 'N', '\r', '\n', 0x1a};
+  return core->graph_size >= sizeof magic && memcmp(core->graph, magic, sizeof magic) == 0;
+}
+
+/* A model is compiled for the GPU.  A bundle for the processor, parts of which run on GPUs, counts as one for a GPU, and on
+   the CPU all of it runs there. */
+static TenonStatus open_network(const MaceCore *core, TenonOpenOptions *options, Network *network) {
+  const int on_gpu = core->config.runtime == RT_OPENCL, made = is_bundle(core);
+  options->target = on_gpu && !made ? "opencl" : !on_gpu && made ? "host" : NULL;
+  TenonStatus status = tenon_bundle_open_memory(core->graph, core->graph_size, options, &network->bundle);
+  if (!on_gpu || !made || (status == TENON_OK && tenon_bundle_device(network->bundle) != NULL)) return status;
+  if (status == TENON_OK) tenon_bundle_close(network->bundle);
+  network->bundle = NULL;
+  options->target = "opencl";
+  return tenon_bundle_open_memory(core->graph, core->graph_size, options, &network->bundle);
+}
+
 int mc_open(MaceCore *core, const char *const *shapes, int profile, Network *network, MaceError *error) {
   static const char *const timed[] = {"--profile", NULL};
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
   options.model_name = "model.pb";
-  options.target = core->config.runtime == RT_OPENCL ? "opencl" : NULL;
   options.weights = core->weights_file;
   options.weights_data = core->weights;
   options.weights_bytes = core->weights_size;
   options.shapes = shapes;
   options.arguments = profile ? timed : NULL;
-  const TenonStatus status = tenon_bundle_open_memory(core->graph, core->graph_size, &options, &network->bundle);
+  const TenonStatus status = open_network(core, &options, network);
   if (status != TENON_OK) return mc_fail_as(error, status);
   const int code = create_engine(core, network, error);
   if (code != MACE_SUCCESS) mc_close(network);
