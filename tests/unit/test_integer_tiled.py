@@ -15,6 +15,7 @@ from operator_cases import LOWERED
 from tenon.machine.algorithms import integer_tiled, registry
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
+from tenon.machine.codegen.threads import Sharing
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
@@ -23,6 +24,7 @@ from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, GroupTile
 from tenon.machine.kernels.image import Image
+from tenon.machine.plan.program import Call, Place, Region
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
@@ -122,6 +124,15 @@ def test_steps_of_words() -> None:
 def test_four_results_are_stored_as_a_word() -> None:
     (kernel,) = (k for k in run("IntegerConv::1x1_double") if work_groups(k) is not None)
     assert kernel.params[-1].type.dtype.bytes == 4
+
+
+def test_what_is_added_may_be_overwritten() -> None:
+    """Results of a residual block are stored where the other tensor was."""
+    (kernel,) = (k for k in run("IntegerConv::1x1_double_plus") if work_groups(k) is not None)
+    places = [Place(Region.ACTIVATIONS, 4096 * i) for i in range(len(kernel.params))]
+    places[-1] = places[-2]
+    call = Call(kernel, tuple(places), "call", "IntegerConv")
+    assert Sharing(1, grid=True, launch=GPU.launch, spaces=GPU.spaces).part(call).slices is None
 
 
 def test_the_machine_decides() -> None:

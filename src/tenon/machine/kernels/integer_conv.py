@@ -19,6 +19,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs, tiles
+from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
@@ -150,27 +151,35 @@ class IntegerEnds:
     @classmethod
     def params(cls, k: Builder, s: IntegerConv, *, b: Tensor | None = None, y_words: bool = False) -> IntegerEnds:
         """Parameters: bias unless it is given, rows of factors, mask where channels do not fill blocks, operands of the
-        epilogue, y; with ``y_words`` four channels of y are one word."""
+        epilogue, y; with ``y_words`` four channels are one word, of y and of operands of bytes that lie like it."""
         c = s.conv
         b = b or k.param("b", c.padded, dtype=I32)
         kinds = zip(s.single, s.row_types, strict=True)
         rows = [k.param("q", 1 if one else c.padded, dtype=dtype) for one, dtype in kinds]
         m = k.param("m", c.padded, dtype=I32) if c.clear else None
-        operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
-        *outer, block = c.y.shape
-        shape, dtype = ((*outer, block // 4), I32) if y_words else (c.y.shape, c.y.dtype)
-        return cls(k, s, b, rows, m, operands, k.param("y", *shape, dtype=dtype, out=True))
 
-    def result(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> Expr:
-        """Requantise ``lanes`` sums and apply the epilogue; zeros in lanes past the last channel."""
+        def images(name: str, image: Image, out: bool = False) -> Tensor:
+            *outer, block = image.shape
+            alike = y_words and image.dtype.bytes == 1 and image.shape == c.y.shape
+            shape, dtype = ((*outer, block // 4), I32) if alike else (image.shape, image.dtype)
+            return k.param(name, *shape, dtype=dtype, out=out)
+
+        operands = [images("r", image) for image in c.operands]
+        return cls(k, s, b, rows, m, operands, images("y", c.y, out=True))
+
+    def extra(self, n: Index, channel: Index, row: Index, col: Index, lanes: int) -> list[Expr]:
+        """``lanes`` elements of each operand of the epilogue."""
+        return [
+            broadcast(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)], lanes)
+            for image, tensor in zip(self.s.conv.operands, self.operands, strict=True)
+        ]
+
+    def result(self, channel: Index, lanes: int, total: Expr, extra: list[Expr]) -> Expr:
+        """Requantise ``lanes`` sums and apply the epilogue to them and the elements of its operands; zeros in lanes
+        past the last channel."""
         conv, at = self.s.conv, channel // lanes
         factors = [
             broadcast(r[0], lanes) if one else r.vec(lanes)[at] for r, one in zip(self.rows, self.s.single, strict=True)
-        ]
-        loads = zip(conv.operands, self.operands, strict=True)
-        extra = [
-            broadcast(tensor.vec(image.lanes(lanes))[image.at(n, channel, row, col, lanes)], lanes)
-            for image, tensor in loads
         ]
         if self.s.added is not None:
             total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
@@ -186,7 +195,7 @@ class IntegerEnds:
 
     def store(self, n: Index, channel: Index, row: Index, col: Index, lanes: int, total: Expr) -> None:
         """Store the results of ``lanes`` sums."""
-        value = self.result(n, channel, row, col, lanes, total)
+        value = self.result(channel, lanes, total, self.extra(n, channel, row, col, lanes))
         self.y.vec(lanes)[self.s.conv.y.place(n, channel, row, col, lanes)] = value
 
 

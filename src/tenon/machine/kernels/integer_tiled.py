@@ -128,17 +128,17 @@ def store(ends: IntegerEnds, at: tuple[Index, Index, Index], quad: Index, sums: 
     """The results of four channels of a position of y, without halos, from sums without their bias; single ones where
     the last four are not all there."""
     k, s, where = ends.k, ends.s.conv, quad_of(ends.s.conv, at, quad)
-
-    def result(lane: int) -> Expr:
-        channel = quad * 4 + lane
-        return ends.result(at[0], channel, at[1], at[2], 1, sums[lane] + ends.b[channel])
-
     if s.padded % 4:
-        for lane in range(4):
-            with k.when(s.padded - 1 - (quad * 4 + lane)):
-                ends.y[*where[:-1], where[-1] + lane] = result(lane)
+        for lane, total in enumerate(sums):
+            channel = quad * 4 + lane
+            with k.when(s.padded - 1 - channel):
+                value = ends.result(channel, 1, total + ends.b[channel], ends.extra(at[0], channel, at[1], at[2], 1))
+                ends.y[*where[:-1], where[-1] + lane] = value
         return
-    values = [k.let("r", result(lane)) for lane in range(4)]
+    extra, values = _operands(ends, at, quad), list[Expr]()
+    for lane, total in enumerate(sums):
+        channel = quad * 4 + lane
+        values.append(k.let("r", ends.result(channel, 1, total + ends.b[channel], extra[lane])))
     if by_words(s):
         ends.y[*where[:-1], Index() if s.y.block == 4 else quad] = word_of(values)
     elif s.y.dtype in (F32, I32):
@@ -146,6 +146,22 @@ def store(ends: IntegerEnds, at: tuple[Index, Index, Index], quad: Index, sums: 
     else:
         for lane, value in enumerate(values):
             ends.y[*where[:-1], where[-1] + lane] = value
+
+
+def _operands(ends: IntegerEnds, at: tuple[Index, Index, Index], quad: Index) -> list[list[Expr]]:
+    """The elements of the epilogue's operands for each of four channels; whole words are loaded before any is
+    stored."""
+    k, (n, row, col) = ends.k, at
+    each: list[list[Expr]] = [[], [], [], []]
+    for image, tensor in zip(ends.s.conv.operands, ends.operands, strict=True):
+        whole = tensor.buffer.type.dtype is not image.dtype
+        word = k.let("four", tensor[image.place(n, quad * 4, row, col, 4)]) if whole else None
+        for lane, listed in enumerate(each):
+            if word is None:
+                listed.append(tensor[image.at(n, quad * 4 + lane, row, col, 1)])
+            else:
+                listed.append(cast(byte_of(word, lane, signed=image.dtype is DType.I8), image.dtype))
+    return each
 
 
 def word_of(values: Sequence[Expr]) -> Expr:
