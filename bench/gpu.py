@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
-                                     [--tiles m=64]
+                                     [--precision fp32,fp16] [--tiles m=64]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
 alternate between the targets; and the largest difference from the first target, relative to its largest output.
+Each target but host runs in every precision of --precision.
 --layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
 numbers ("m=64,n=64,splits=1", as in the keys of algorithms).
 """
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--targets", default="host,cuda,opencl,vulkan")
     parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument("--precision", default="fp32")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--tiles", default="")
     options = parser.parse_args()
@@ -47,8 +49,13 @@ def main() -> int:
                 print(line)
     print("| model | target | compile, s | first answer, s | median, ms | least, ms | difference |")
     print("|---|---|--:|--:|--:|--:|--:|")
+    kinds = [
+        (target, precision)
+        for target in options.targets.split(",")
+        for precision in (options.precision.split(",") if target != "host" else ["fp32"])
+    ]
     for model in options.models:
-        for row in rows(model, options.targets.split(","), options.repeat):
+        for row in rows(model, kinds, options.repeat):
             print(row, flush=True)
     return 0
 
@@ -73,29 +80,29 @@ def layers(model: Path, target: str) -> list[str]:
     ]
 
 
-def rows(model: Path, targets: list[str], repeat: int) -> list[str]:
-    """The rows of a model."""
-    engines, compiled, first = dict[str, Engine](), dict[str, float](), dict[str, float]()
-    answers = dict[str, list[np.ndarray]]()
-    for target in targets:
+def rows(model: Path, kinds: list[tuple[str, str]], repeat: int) -> list[str]:
+    """The rows of a model, one for each target and precision."""
+    engines, compiled, first = dict[tuple[str, str], Engine](), [], []
+    answers, times = list[list[np.ndarray]](), [list[float]() for _ in kinds]
+    for target, precision in kinds:
         start = time.perf_counter()
-        engines[target] = tenon.open(tenon.compile(model, target=target, no_tuning=True))
-        compiled[target] = time.perf_counter() - start
-    feeds = random_feeds(engines[targets[0]])
-    for target, engine in engines.items():
+        bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
+        engines[target, precision] = tenon.open(bundle)
+        compiled.append(time.perf_counter() - start)
+    feeds = random_feeds(engines[kinds[0]])
+    for engine in engines.values():
         start = time.perf_counter()
-        answers[target] = [array.astype(np.float64) for array in engine.run(feeds).values()]
-        first[target] = time.perf_counter() - start
-    times = {target: list[float]() for target in targets}
+        answers.append([array.astype(np.float64) for array in engine.run(feeds).values()])
+        first.append(time.perf_counter() - start)
     for _ in range(repeat):
-        for target, engine in engines.items():
+        for engine, own in zip(engines.values(), times, strict=True):
             start = time.perf_counter()
             engine.run(feeds)
-            times[target].append(1e3 * (time.perf_counter() - start))
+            own.append(1e3 * (time.perf_counter() - start))
     return [
-        f"| {model.stem} | {target} | {compiled[target]:.1f} | {first[target]:.2f} | {median(times[target]):.3f} | "
-        f"{min(times[target]):.3f} | {difference(answers[target], answers[targets[0]]):.1e} |"
-        for target in targets
+        f"| {model.stem} | {target} {precision} | {compiled[i]:.1f} | {first[i]:.2f} | {median(times[i]):.3f} | "
+        f"{min(times[i]):.3f} | {difference(answers[i], answers[0]):.1e} |"
+        for i, (target, precision) in enumerate(kinds)
     ]
 
 
