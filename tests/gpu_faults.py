@@ -30,11 +30,21 @@ def with_fault(library: Path, fault: str, **texts: str) -> dict[str, str]:
 
 def faulty_vulkan(folder: Path) -> Path:
     """The same for Vulkan (``c/faulty_vulkan.c``)."""
-    source, library = ROOT / "tests" / "c" / "faulty_vulkan.c", folder / "libvulkan.so.1"
+    return _with_defaults(folder, "faulty_vulkan.c", "libvulkan.so.1")
+
+
+def faulty_cuda(folder: Path) -> Path:
+    """The same for CUDA (``c/faulty_cuda.c``)."""
+    return _with_defaults(folder, "faulty_cuda.c", "libcuda.so.1")
+
+
+def _with_defaults(folder: Path, name: str, library: str) -> Path:
+    """Compile a stand-in once for what it does, and once for all other functions."""
+    source = ROOT / "tests" / "c" / name
     how = ["-fPIC", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-variable"]
     how.append(f"-I{ROOT / 'src' / 'tenon' / 'runtime' / 'c'}")
     subprocess.run(["gcc", "-c", "-DTEST_DEFAULTS", *how, "-o", folder / "defaults.o", source], check=True)
-    subprocess.run(["gcc", "-shared", *how, "-o", library, source, folder / "defaults.o"], check=True)
+    subprocess.run(["gcc", "-shared", *how, "-o", folder / library, source, folder / "defaults.o"], check=True)
     return folder
 
 
@@ -61,7 +71,7 @@ class StandIn:
     """A process that runs bundles with a stand-in: starting one for each run would take most of the time of tests."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
-        """``prefix`` is that of the stand-in's variables: TEST_OPENCL or TEST_VULKAN."""
+        """``prefix`` is that of the stand-in's variables: TEST_OPENCL, TEST_VULKAN or TEST_CUDA."""
         self._prefix, self._log = prefix, folder / "calls"
         environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
         command = [sys.executable, "-c", _SERVE]

@@ -34,6 +34,7 @@ from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.gpu.unit import kernel_key
 from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 from tenon.machine.codegen.vulkan.spirv import spirv
 from tenon.machine.kernel_ir.work_groups import work_groups
@@ -249,7 +250,8 @@ def test_a_bundle_has_host_code_and_kernels(language: str, tmp_path: Path) -> No
     kernels = len(kernel.findall(files[f"digits{suffix}"].text))
     assert kernels == len(bundle.program.calls) if suffix != ".comp" else 4 < kernels <= len(bundle.program.calls)
     entries = bundle.unit.entry_points[0]
-    ends = ("", "_create", "_create_with_options", "_run", "_timed_run", "_device", "_destroy", "_message")
+    ends = ["", "_create", "_create_with_options", "_run", "_timed_run", "_device", "_destroy", "_message"]
+    ends += ["_queue_run", "_wait", "_tensors"] if language == "cuda" else []
     assert [entry.name for entry in entries] == [f"digits{end}" for end in ends]
     for entry in entries:
         assert f"{entry.prototype};\n" in bundle.header
@@ -268,7 +270,7 @@ def test_every_step_is_a_launch_of_its_work_items(language: str) -> None:
             launch = f"{groups.count * groups.size}, {groups.size}"
         else:
             launch = f"{step.work_items.length if step.work_items else 1}, 0"
-        assert f'{{"digits_step_{i}", {launch}, 0}},' in bundle.source
+        assert f'{{"digits_step_{i}", {launch}, 0, "{kernel_key(step)}"}},' in bundle.source
 
 
 def test_names_of_the_model_can_be_left_out(language: str) -> None:

@@ -9,6 +9,9 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 
+_ON_HOST = (1, 3)
+"""The kinds of devices of DLPack whose memory the processor reads: itself, and memory pinned for CUDA."""
+
 _REMEDY = "give a NumPy array, or an object that NumPy can convert: DLPack, __array__, a buffer, numbers in lists"
 
 
@@ -20,6 +23,11 @@ def as_array(name: str, value: Any) -> Array:
     """
     if isinstance(value, np.ndarray):
         return value
+    if (device := getattr(value, "__dlpack_device__", None)) is not None and device()[0] not in _ON_HOST:
+        raise InputError(
+            f"input '{name}' is a {type(value).__name__} on a GPU: give it to run_on_device (of a bundle for cuda), or "
+            "copy it to the memory of the processor"
+        )
     try:
         array = _exchanged(value)
     except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as error:

@@ -1,54 +1,5 @@
 /* Runs a network on a CUDA device: copies and launches are recorded once as a graph.  It stands behind
-   device_network.c. */
-
-/* What is called of the driver's library, whose objects are pointers, and addresses of the device integers. */
-#define CUDA_FUNCTIONS(F) \
-  F(Init, (unsigned flags)) \
-  F(GetErrorString, (int status, const char **text)) \
-  F(DriverGetVersion, (int *version)) \
-  F(DeviceGet, (int *device, int number)) \
-  F(DeviceGetName, (char *name, int size, int device)) \
-  F(DeviceGetAttribute, (int *value, int what, int device)) \
-  F(DeviceTotalMem_v2, (size_t *size, int device)) \
-  F(DevicePrimaryCtxRetain, (void **context, int device)) \
-  F(DevicePrimaryCtxRelease_v2, (int device)) \
-  F(CtxSetCurrent, (void *context)) \
-  F(ModuleLoadDataEx, (void **module, const void *text, unsigned count, const int *options, void **values)) \
-  F(LinkCreate_v2, (unsigned count, const int *options, void **values, void **linker)) \
-  F(LinkAddData_v2, (void *linker, int kind, void *data, size_t size, const char *name, unsigned count, \
-                     const int *options, void **values)) \
-  F(LinkComplete, (void *linker, void **code, size_t *size)) \
-  F(LinkDestroy, (void *linker)) \
-  F(ModuleUnload, (void *module)) \
-  F(ModuleGetFunction, (void **function, void *module, const char *name)) \
-  F(MemAlloc_v2, (uint64_t *address, size_t size)) \
-  F(MemFree_v2, (uint64_t address)) \
-  F(MemHostAlloc, (void **address, size_t size, unsigned flags)) \
-  F(MemFreeHost, (void *address)) \
-  F(MemcpyHtoD_v2, (uint64_t to, const void *from, size_t size)) \
-  F(MemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t size, void *stream)) \
-  F(MemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t size, void *stream)) \
-  F(CtxGetStreamPriorityRange, (int *least, int *greatest)) \
-  F(StreamCreateWithPriority, (void **stream, unsigned flags, int priority)) \
-  F(StreamDestroy_v2, (void *stream)) \
-  F(StreamSynchronize, (void *stream)) \
-  F(EventCreate, (void **event, unsigned flags)) \
-  F(EventDestroy_v2, (void *event)) \
-  F(EventRecordWithFlags, (void *event, void *stream, unsigned flags)) \
-  F(EventElapsedTime, (float *milliseconds, void *start, void *end)) \
-  F(StreamBeginCapture_v2, (void *stream, int mode)) \
-  F(StreamEndCapture, (void *stream, void **graph)) \
-  F(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) \
-  F(GraphDestroy, (void *graph)) \
-  F(GraphExecDestroy, (void *launched)) \
-  F(GraphLaunch, (void *launched, void *stream)) \
-  F(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, \
-                   unsigned threads_z, unsigned shared, void *stream, void **parameters, void **more))
-#define CUDA_MEMBER(name, parameters) int(*name) parameters;
-#define CUDA_FIND(name, parameters) device_function(library, "cu" #name, &cu.name) &&
-static struct {
-  CUDA_FUNCTIONS(CUDA_MEMBER)
-} cu;
+   cuda_api.c. */
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
 enum { CUDA_NO_MEMORY = 2 };
@@ -67,24 +18,14 @@ struct DeviceQueue {
   int device;
   void *context, *module, *stream, *graph, **kernels;
   uint64_t regions[DEVICE_REGIONS];
-  void *timed; /* the graph of a timed run, with its events */
+  void *timed;  /* the graph of a timed run, with its events */
+  void *inside; /* that of a run without copies from and to the host */
+  void *queued; /* an event behind the last run on a stream of the caller's */
   CudaStamp *stamps;
   size_t stamp_count, stamp_room;
   int stamping;   /* while that graph is recorded */
   uint8_t *ports; /* the mutable region in memory that the device can copy from and to by itself */
 };
-
-static int cuda_load(void) {
-#ifdef _WIN32
-  const char *name = "nvcuda.dll";
-#else
-  const char *name = "libcuda.so.1";
-#endif
-  void *library = device_library(name);
-  if (!library) return device_failed(DEVICE_NO_DRIVER, "there is no CUDA driver: %s is not installed", name);
-  if (CUDA_FUNCTIONS(CUDA_FIND) 1) return 0;
-  return device_failed(DEVICE_NO_DRIVER, "the CUDA driver is too old: CUDA 11.4 or newer is needed");
-}
 
 static int cuda_failed(int status, const char *doing) {
   const char *text = NULL;
@@ -257,12 +198,17 @@ static int cuda_enqueue(DeviceQueue *d) {
   return status ? status : queue_stamp(d, DEVICE_DOWNLOAD);
 }
 
-/* Records one run as a graph. */
-static int cuda_record(DeviceQueue *d, void **graph) {
+/* Queues the kernels alone. */
+static int cuda_enqueue_inside(DeviceQueue *d) {
+  return d->network->launch(d);
+}
+
+/* Records what a function queues as a graph. */
+static int cuda_record(DeviceQueue *d, int (*enqueue)(DeviceQueue *), void **graph) {
   void *recorded = NULL;
   int status = cu.StreamBeginCapture_v2(d->stream, CUDA_CAPTURE_OF_THREAD);
   if (status) return cuda_failed(status, "recording the network");
-  status = cuda_enqueue(d);
+  status = enqueue(d);
   const int ended = cu.StreamEndCapture(d->stream, &recorded);
   if (status == 0) status = ended;
   if (status == 0) status = cu.GraphInstantiateWithFlags(graph, recorded, 0);
@@ -286,14 +232,17 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   if (status) return cuda_failed(status, "opening the CUDA device");
   if ((status = cuda_build(d)) != 0) return status;
   if ((status = cuda_allocate(d, weights)) != 0) return status;
-  return cuda_record(d, &d->graph);
+  return cuda_record(d, cuda_enqueue, &d->graph);
 }
 
 static void queue_close(DeviceQueue *d) {
   if (!d->context) return;
   cu.CtxSetCurrent(d->context);
+  if (d->queued) cu.EventSynchronize(d->queued);
   if (d->graph) cu.GraphExecDestroy(d->graph);
   if (d->timed) cu.GraphExecDestroy(d->timed);
+  if (d->inside) cu.GraphExecDestroy(d->inside);
+  if (d->queued) cu.EventDestroy_v2(d->queued);
   for (size_t i = 0; i < d->stamp_count; i++) cu.EventDestroy_v2(d->stamps[i].event);
   free(d->stamps);
   if (d->stream) cu.StreamDestroy_v2(d->stream);
@@ -313,6 +262,7 @@ static int cuda_run(DeviceQueue *d, void *graph, uint8_t *tensors) {
     const DevicePort *p = &n->inputs[i];
     memcpy(d->ports + p->offset, tensors + p->offset, p->size);
   }
+  if (status == 0 && d->queued) status = cu.StreamWaitEvent(d->stream, d->queued, 0);
   if (status == 0) status = cu.GraphLaunch(graph, d->stream);
   if (status == 0) status = cu.StreamSynchronize(d->stream);
   if (status) return cuda_failed(status, "running the network");
@@ -333,7 +283,7 @@ static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseco
   if (status) return cuda_failed(status, "recording the network");
   if (!d->timed) {
     d->stamping = 1;
-    status = cuda_record(d, &d->timed);
+    status = cuda_record(d, cuda_enqueue, &d->timed);
     d->stamping = 0;
   }
   if (status == 0) status = cuda_run(d, d->timed, tensors);

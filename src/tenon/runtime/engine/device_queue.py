@@ -90,6 +90,33 @@ class DeviceQueue:
         describe.restype = ctypes.c_char_p
         return DeviceProperties.read(describe())
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether runs can be queued on a stream of the caller's."""
+        return hasattr(self._library, f"{self._entry}_queue_run")
+
+    def queue_run(self, regions: Sequence[ctypes.c_void_p], inputs: Sequence[int], stream: int) -> None:
+        """Queue a run on a stream, with the inputs at these addresses (0: where the network has them).
+
+        Raises ResourceError if there is no device, or if it fails.
+        """
+        self.prepare(regions)
+        addresses = (ctypes.c_uint64 * max(1, len(inputs)))(*inputs)
+        if self._library[f"{self._entry}_queue_run"](addresses, ctypes.c_void_p(stream), self._handle):
+            raise self._failure()
+
+    def wait(self, stream: int) -> None:
+        """Let a stream wait for the last run that was queued."""
+        if self._process == os.getpid() and self._library[f"{self._entry}_wait"](ctypes.c_void_p(stream), self._handle):
+            raise self._failure()
+
+    def tensors(self, regions: Sequence[ctypes.c_void_p]) -> int:
+        """The address on the device of the mutable region."""
+        self.prepare(regions)
+        address = self._library[f"{self._entry}_tensors"]
+        address.restype = ctypes.c_uint64
+        return int(address(self._handle))
+
     def prepare(self, regions: Sequence[ctypes.c_void_p]) -> None:
         """Create the network on the device, unless that is done.  Raises ResourceError if there is no device, or if it
         refuses the network."""

@@ -15,11 +15,12 @@ import numpy as np
 from tenon.errors import BundleError, InputError, ResourceError, guarded, warn
 from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets.host_cpu import runs_here
-from tenon.network.graph.dtype import Array
+from tenon.network.graph.dtype import Array, DType
 from tenon.runtime.bundle.manifest import Binding, Manifest, MemoryUse
 from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import ShapeBinding, fitting
 from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
+from tenon.runtime.engine.device_tensor import DEFAULT_STREAM, DeviceTensor, borrowed
 from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
@@ -284,6 +285,49 @@ class Engine(Locked):
             self._check_open()
             if isinstance(self._pool, DeviceQueue):
                 self._pool.prepare(self._arguments)
+
+    @property
+    def device_inputs(self) -> dict[str, DeviceTensor]:
+        """The inputs in the memory of a CUDA device, to be written there before ``run_on_device`` without feeds.
+
+        Raises InputError if the bundle has no code for CUDA, ResourceError if there is no device.
+        """
+        with self._lock:
+            return self._device_tensors(inputs=True)
+
+    def run_on_device(self, feeds: Feeds | None = None, *, stream: int = DEFAULT_STREAM) -> dict[str, DeviceTensor]:
+        """Queue a run on a CUDA stream, of arrays that lie on the device, and return the outputs there by name.
+
+        ``feeds`` are arrays of other libraries that offer DLPack (or the only one, or None for what ``device_inputs``
+        holds), of exactly the inputs' shapes and dtypes; they are copied on the device.  Outputs share the engine's
+        memory until it is closed: the next run overwrites them.  ``stream`` is the handle of a stream
+        (``torch.cuda.Stream.cuda_stream``), by default the legacy default stream.  The run is queued behind what the
+        stream has, and not waited for: feeds must not be freed before it has ended.  Raises InputError if a feed does
+        not fit or the bundle has no code for CUDA, ResourceError if the device fails.
+        """
+        with self._lock:
+            outputs = self._device_tensors(inputs=False)
+            assert isinstance(self._pool, DeviceQueue)
+            inputs = self._bindings[self._number].binding.inputs
+            with borrowed(inputs, feeds, stream or DEFAULT_STREAM) as addresses:
+                self._pool.queue_run(self._arguments, addresses, stream or DEFAULT_STREAM)
+            return outputs
+
+    def _device_tensors(self, *, inputs: bool) -> dict[str, DeviceTensor]:
+        """Inputs or outputs of the selected binding in the device's memory."""
+        self._check_open()
+        pool, binding = self._pool, self._bindings[self._number].binding
+        if not isinstance(pool, DeviceQueue) or not pool.has_streams:
+            made_for = self.manifest.target.name
+            raise InputError(f"'{self.name}' was made for {made_for}: tensors on a GPU need a bundle for cuda")
+        base = pool.tensors(self._arguments)
+
+        def wait(stream: int) -> None:
+            with self._lock:
+                pool.wait(stream)
+
+        tensors = binding.inputs if inputs else binding.outputs
+        return {t.name: DeviceTensor(base + t.offset, t.shape, DType(t.dtype), 0, pool, wait) for t in tensors}
 
     def device_times(self) -> Array:
         """Run once on what ``inputs`` holds, on a device: nanoseconds by its clock, of the copies of all inputs, of

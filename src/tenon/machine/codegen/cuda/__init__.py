@@ -23,7 +23,8 @@ LANGUAGE = DeviceLanguage(
     shared="__shared__ __align__(16) {type} {name}[{size}];",
     bounds="__launch_bounds__({size}) ",
     aligned="__builtin_assume_aligned({address}, 16)",
-    host=("device_text.c", "cuda_queue.c"),
+    host=("device_text.c", "cuda_api.c", "cuda_queue.c", "cuda_streams.c"),
+    streams=True,
     embedded=lambda text, _: quoted_text(ptx(text)),
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

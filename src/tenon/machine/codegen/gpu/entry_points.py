@@ -28,6 +28,11 @@ _FACTS = """\
    and memory in bytes; empty if there is none, and then the message below says why. */"""
 _DESTROY = "/* Releases what the device holds for the network. */"
 _MESSAGE = "/* What went wrong last, in words: one line, and the compiler's report where it refused the kernels. */"
+_QUEUE_RUN = """\
+/* Queues a run on a CUstream of the caller's: behind what it has, behind earlier runs, without waiting.  `inputs` has
+   the address on the GPU of each input, in the order of this header, or 0 for one that lies there already. */"""
+_WAIT = "/* Lets a CUstream wait for the last run that was queued. */"
+_TENSORS = "/* The address on the GPU of the mutable region, with inputs and outputs at the offsets of this header. */"
 _HANDLE = "void *device"
 
 
@@ -35,6 +40,11 @@ def entry_points(language: DeviceLanguage, name: str) -> tuple[EntryPoint, ...]:
     """All entry points of the program of that name."""
     mutable = (Region.MUTABLE,)
     create = _CREATE.format(title=language.title)
+    streams = (
+        EntryPoint(f"{name}_queue_run", (), ("const uint64_t *inputs", "void *stream", _HANDLE), about=_QUEUE_RUN),
+        EntryPoint(f"{name}_wait", (), ("void *stream", _HANDLE), about=_WAIT),
+        EntryPoint(f"{name}_tensors", (), (_HANDLE,), "uint64_t ", _TENSORS),
+    )
     return (
         EntryPoint(name, about=_RUN),
         EntryPoint(f"{name}_create", (Region.CONSTANT,), ("int *status",), "void *", create),
@@ -50,4 +60,5 @@ def entry_points(language: DeviceLanguage, name: str) -> tuple[EntryPoint, ...]:
         EntryPoint(f"{name}_device", (), ("void",), "const char *", _FACTS.format(name=name)),
         EntryPoint(f"{name}_destroy", (), (_HANDLE,), "void", _DESTROY),
         EntryPoint(f"{name}_message", (), ("void",), "const char *", _MESSAGE),
+        *(streams if language.streams else ()),
     )

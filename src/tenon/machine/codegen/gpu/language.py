@@ -20,6 +20,7 @@ class DeviceLanguage:
     In a launch of work groups ``block`` is the number of the block (of ``size`` threads) and ``thread`` that of the
     thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
     many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
+    ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.
     """
 
     name: Literal["opencl", "cuda", "vulkan", "webgpu"]
@@ -37,3 +38,4 @@ class DeviceLanguage:
     shared: str = ""
     bounds: str = ""
     aligned: str = ""
+    streams: bool = False

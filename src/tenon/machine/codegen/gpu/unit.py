@@ -27,6 +27,7 @@ _LARGEST = 2**31 - 1
 _AT_RUN_TIME = "this target has no branches, and no loops whose number of iterations is known only at run time"
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
 _FIRST = ("device_network.c", "device_options.c", "device_cache.c")
+_STREAM_CALLS = ("device_queue_run(device, inputs, stream)", "device_wait(device, stream)", "device_tensors(device)")
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
 """What the host program calls besides the C library: it opens the driver's library when it runs."""
 
@@ -255,7 +256,9 @@ def _network(
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
-    once, create, create_with, run, timed, facts, destroy, message = (e.prototype for e in entry_points(language, name))
+    once, create, create_with, run, timed, facts, destroy, message, *more = (
+        e.prototype for e in entry_points(language, name)
+    )
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
@@ -274,6 +277,7 @@ def _network(
         f"{facts} {{\n  return device_facts();\n}}\n",
         f"{destroy} {{\n  device_destroy(device);\n}}\n",
         f"{message} {{\n  return device_message;\n}}\n",
+        *(f"{entry} {{\n  return {call};\n}}\n" for entry, call in zip(more, _STREAM_CALLS, strict=False)),
         f"{once} {{",
         "  int status = 0;",
         f"  DeviceQueue *device = device_create(&{name}_network, {Region.CONSTANT}, NULL, &status);",

@@ -1,0 +1,206 @@
+"""CUDA: devices that are not there or fail, kept kernels, and tensors and streams of the caller's.
+
+A stand-in for the driver gives the statuses of such devices, and writes calls down (``c/faulty_cuda.c``); what is not
+about faults runs on the machine's GPU as well, if it has one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tenon
+from gpu_devices import needs_compiler, why_not
+from gpu_faults import StandIn, faulty_cuda
+from onnx_models import model, node
+from tenon.errors import InputError
+from tenon.runtime.bundle.writer import save_container
+
+Run = Callable[..., list[str]]
+
+FAULTS = {
+    "no device": "CUDA: no CUDA-capable device is detected (status 100) while looking for a CUDA device",
+    "no memory": "CUDA: out of memory (status 2) while allocating memory of the device",
+    "refused": "CUDA: unspecified failure (status 218) while loading the kernels: line 7: no such instruction",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in, a bundle, and what its kernel is for the stand-in."""
+    needs_compiler("cuda")
+    folder = tmp_path_factory.mktemp("cuda")
+    content = model([node("Abs", ["x"], ["y"])], {"x": [8, 16]}, ["y"]).SerializeToString()
+    bundles = [tenon.compile(content, target=target, name="net", no_tuning=True) for target in ("cuda", "x86-64")]
+    save_container(folder / "net.tenon", bundles)
+    (x,), (y,) = bundles[0].interface.inputs, bundles[0].interface.outputs
+    (folder / "kernel").write_text(f"{x.offset} {y.offset} {y.bytes}")
+    return faulty_cuda(folder)
+
+
+@pytest.fixture(scope="module")
+def stand_in(place: Path) -> Iterator[StandIn]:
+    with StandIn(place, "TEST_CUDA") as process:
+        yield process
+
+
+@pytest.fixture
+def run(place: Path, stand_in: StandIn) -> Run:
+    """What two runs say, and then the calls that they make."""
+
+    def ran(*gpu: str, target: str = "cuda", **texts: str) -> list[str]:
+        options = dict(option.split("=", 1) for option in gpu)
+        return stand_in.run(place / "net.tenon", target, 2, options, **texts)
+
+    return ran
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_device_refuses_is_one_message_and_the_processor_is_used(fault: str, run: Run) -> None:
+    assert run(fault=fault)[:2] == [f"'net' cannot run: {FAULTS[fault]}"] * 2
+    assert run(fault=fault, target="cuda,host")[:2] == ["x86-64 ran y"] * 2
+
+
+def test_a_lost_device_is_one_message_and_the_next_run_tries_again(run: Run) -> None:
+    lost = "'net' failed on the device: CUDA: unspecified failure (status 719) while running the network"
+    assert run()[:2] == ["cuda ran y"] * 2
+    assert run(fault="lost")[:2] == [lost, "cuda ran y"]
+    assert run(fault="lost for good")[:2] == [lost, lost]
+
+
+def test_code_of_the_gpu_is_kept(run: Run, tmp_path: Path) -> None:
+    def built(*gpu: str, fault: str = "") -> list[str]:
+        return [line for line in run(*gpu, fault=fault) if line in ("compile", "link", "load")]
+
+    option = f"cache={tmp_path / 'kernels'}"
+    assert built() == ["compile"]
+    assert built(option) == ["link", "load"]
+    assert built(option) == ["load"]
+    assert built(option, fault="other code")[:2] == ["load", "link"]
+    (file,) = (tmp_path / "kernels").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert built(option) == ["link", "load"]
+
+
+@pytest.mark.parametrize(("priority", "number"), [("low", 0), ("normal", 0), ("high", -5)])
+def test_streams_have_the_priority(priority: str, number: int, run: Run) -> None:
+    assert f"priority {number}" in run(f"priority={priority}")
+
+
+STREAMS = """
+import ctypes, sys
+import numpy as np
+import tenon
+from tenon.network.graph.dtype import DType
+from tenon.runtime.engine import device_tensor
+from tenon.runtime.engine.device_tensor import Borrowed, DeviceTensor
+
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuMemcpyHtoD_v2.argtypes = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t
+cuda.cuMemcpyDtoH_v2.argtypes = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
+
+def good(status):
+    assert status == 0, status
+
+def read(tensor):
+    array = np.empty(tensor.shape, np.float32)
+    good(cuda.cuStreamSynchronize(ctypes.c_void_p(1)))
+    good(cuda.cuMemcpyDtoH_v2(array.ctypes.data, tensor.address, array.nbytes))
+    return array
+
+def write(address, array):
+    good(cuda.cuMemcpyHtoD_v2(address, array.ctypes.data, array.nbytes))
+
+def refused(feed):
+    try:
+        engine.run_on_device(feed)
+    except tenon.errors.InputError as error:
+        print(error)
+
+waited = []
+with tenon.open(sys.argv[1], target="cuda") as engine:
+    engine.prepare()
+    x = np.random.default_rng(0).random((8, 16), np.float32)
+    address = ctypes.c_uint64()
+    good(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(x.nbytes)))
+    write(address.value, x)
+    feed = DeviceTensor(address.value, x.shape, DType.F32, 0, None, waited.append)
+    y = engine.run_on_device({"x": feed})["y"]
+    assert np.array_equal(read(y), x) and waited == [1], waited
+    write(address.value, x + 1)
+    assert np.array_equal(read(engine.run_on_device(feed)["y"]), x + 1)
+
+    write(engine.device_inputs["x"].address, x + 2)
+    assert np.array_equal(read(engine.run_on_device()["y"]), x + 2)
+    assert np.array_equal(engine.run(x)["y"], x)
+
+    stream = ctypes.c_void_p()
+    good(cuda.cuStreamCreateWithPriority(ctypes.byref(stream), 1, 0))
+    assert engine.run_on_device(feed, stream=stream.value)["y"].address == y.address
+    assert waited == [1, 1, stream.value], waited
+    held = Borrowed(y, 1)
+    assert held.address("y", y.shape, y.dtype) == y.address and y.__dlpack_device__() == (2, 0)
+    held.close()
+    capsule = y.__dlpack__(stream=-1)
+    assert len(device_tensor._lent) == 1
+    del capsule
+    assert not device_tensor._lent
+
+    refused({"z": feed})
+    refused(DeviceTensor(0, (8, 17), DType.F32, 0, None, waited.append))
+    refused(DeviceTensor(0, (8, 16), DType.I32, 0, None, waited.append))
+    refused(x)
+    for how in ({"copy": True}, {"dl_device": (1, 0)}):
+        try:
+            y.__dlpack__(**how)
+        except BufferError as error:
+            print(error)
+    try:
+        engine.run(feed)
+    except tenon.errors.InputError as error:
+        print(error)
+    assert not device_tensor._lent
+"""
+
+REFUSED = [
+    "give an array for each input, not for others (x): inputs are x",
+    "input 'x' is f32[8, 16], and the array has shape [8, 17] of 32 bits (DLPack's code 2)",
+    "input 'x' is f32[8, 16], and the array has shape [8, 16] of 32 bits (DLPack's code 0)",
+    "input 'x' is no array on the CUDA device 0: run() takes others",
+    *2 * ["DeviceTensor(f32[8, 16] on cuda:0) is given where it lies: copy it with the library that takes it"],
+    "input 'x' is a DeviceTensor on a GPU: give it to run_on_device (of a bundle for cuda), or copy it to the memory "
+    "of the processor",
+]
+
+
+@pytest.mark.parametrize("driver", ["stand-in", "machine"])
+def test_arrays_on_the_device_are_used_there_and_streams_are_followed(driver: str, place: Path, tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    if driver == "machine" and (reason := why_not("cuda")):
+        pytest.skip(reason)
+    if driver == "stand-in":
+        texts = {"LOG": str(tmp_path / "log"), "KERNEL": (place / "kernel").read_text()}
+        environment |= {f"TEST_CUDA_{name}": text for name, text in texts.items()} | {"LD_LIBRARY_PATH": str(place)}
+    command = [sys.executable, "-c", STREAMS, str(place / "net.tenon")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()) == (0, REFUSED), done.stderr
+    if driver == "stand-in":
+        called = [line for line in (tmp_path / "log").read_text().splitlines() if "priority" not in line]
+        first, again, own = ["copy 1", "launch 1", "record 1"], ["wait 1", "copy 1", "launch 1", "record 1"], "wait -1"
+        inside, usual = ["wait 1", "launch 1", "record 1"], [own, "launch -1"]
+        assert called[:14] == ["compile", *first, *again, *inside, *usual, own]
+        assert called[14:] == ["copy -1", "launch -1", "record -1", "wait 1"]
+
+
+def test_arrays_on_a_device_need_a_bundle_for_cuda() -> None:
+    content = model([node("Abs", ["x"], ["y"])], {"x": [8, 16]}, ["y"]).SerializeToString()
+    with (
+        tenon.open(tenon.compile(content, no_tuning=True)) as engine,
+        pytest.raises(InputError, match="tensors on a GPU need a bundle for cuda"),
+    ):
+        engine.run_on_device()
