@@ -125,12 +125,14 @@ def test_one_bundle_holds_the_parts_of_both(fault: str | None, place: Path) -> N
 
 
 def test_devices_that_are_asked_for_by_the_command_line(tmp_path: Path) -> None:
-    """With the usual costs, a product of 512 x 512 x 512 is worth the copies."""
+    """With the usual costs, a product of 512 x 512 x 512 is worth the copies.  Options of GPUs are in the part."""
     large = model([node("MatMul", ["x", "w"], ["y"])], {"x": [512, 512]}, ["y"], {"w": random(512, 512)})
     (tmp_path / "large.onnx").write_bytes(large.SerializeToString())
-    succeeds("compile", tmp_path / "large.onnx", "-o", tmp_path / "out.tenon", "--offload", "opencl", "--no-tuning")
+    options = ("--offload", "opencl", "--no-tuning", "--gpu", "queue_window=3")
+    succeeds("compile", tmp_path / "large.onnx", "-o", tmp_path / "out.tenon", *options)
     text = succeeds("inspect", tmp_path / "out.tenon", "--layers")
     assert "DevicePart" in text
+    assert b"queue_window: 3" in (tmp_path / "out.tenon").read_bytes()
 
 
 @pytest.mark.parametrize("gpu", ["opencl", "vulkan"])

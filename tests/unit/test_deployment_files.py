@@ -359,6 +359,15 @@ def test_keys_of_mace_without_effect_are_noted(key: str, tmp_path: Path) -> None
     assert not [note for note in only(mace(tmp_path)).notes if note.startswith(f"{key}:")]
 
 
+def test_keys_of_mace_for_gpus_reach_the_parts_there(tmp_path: Path) -> None:
+    keys = {"limit_opencl_kernel_time": 1, "opencl_queue_window_size": 8}
+    model = only(mace(tmp_path, {**keys, "runtime": "gpu"}))
+    assert model.options["gpu"] == {"kernel_time": 1, "queue_window": 8}
+    assert not [note for note in model.notes if note.partition(":")[0] in keys]
+    assert "gpu" not in only(mace(tmp_path, keys)).options
+    assert "gpu" not in only(mace(tmp_path, {"runtime": "gpu"})).options
+
+
 def test_every_key_of_mace_has_a_test() -> None:
     tested = {"quantize_schema", "quantize_range_file", "change_concat_ranges", *KEYS, *NOTED}
     assert set(MaceModel.model_fields) == tested

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -139,13 +139,13 @@ def _compiled(
     with seen or nullcontext():
         bundle = tenon.compile(
             source.model,
-            chosen,
+            replace(chosen, gpu={}) if written.offload else chosen,  # its parts have the options
             weights=source.weights,
             shapes=source.bindings,
             values=source.values,
             progress=progress,
             stages=seen or UNSEEN,
-            **_rewrite(written, chosen.target),
+            **_rewrite(written, chosen.target, chosen.gpu),
         )
     if seen is not None:
         seen.bundle(bundle)
@@ -154,9 +154,12 @@ def _compiled(
     return bundle
 
 
-def _rewrite(written: WrittenFiles, target: str) -> dict[str, Any]:
-    """The option that gives parts of the network to devices.  Raises InputError if one cannot be used, or not for the
-    target, and for layers that are assigned where there are no devices."""
+def _rewrite(written: WrittenFiles, target: str, gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """The option that gives parts of the network to devices, with the options ``gpu`` to those on GPUs.
+
+    Raises InputError if one cannot be used, or not for the target, and for layers that are assigned where there are no
+    devices.
+    """
     if not written.offload:
         if written.device_of:
             raise InputError("--device-of assigns layers to devices: name these with --offload")
@@ -168,7 +171,7 @@ def _rewrite(written: WrittenFiles, target: str) -> dict[str, Any]:
         raise InputError(
             f"--offload {absent[0]}: parts for GPUs are made for this machine, not for {target}: leave it out"
         )
-    return {"rewrite": offload_to(written.offload, written.device_of)}
+    return {"rewrite": offload_to(written.offload, written.device_of, gpu)}
 
 
 def _write_report(

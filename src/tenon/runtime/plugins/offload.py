@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -128,20 +128,23 @@ def offloaded(
     return new
 
 
-def offload_to(names: Sequence[str], rules: Sequence[str] = ()) -> Callable[[Graph], Graph]:
+def offload_to(
+    names: Sequence[str], rules: Sequence[str] = (), gpu: Mapping[str, Any] | None = None
+) -> Callable[[Graph], Graph]:
     """A function for ``tenon.compile(rewrite=...)`` that gives parts of a network to devices.
 
     A device is a GPU target, a plug-in ("PATH=ARGUMENT") or the name of one that is registered; ``rules`` assign layers
-    to them ("LAYER=DEVICE").  Raises InputError for what is none of these.
+    to them ("LAYER=DEVICE"), and ``gpu`` are the options of GPUs (``tenon.open``).  Raises InputError for what is none
+    of these.
     """
-    devices: list[Device] = [_device(name) for name in names]
+    devices: list[Device] = [_device(name, gpu) for name in names]
     parsed = [DeviceRule.parse(rule) for rule in rules]
     return lambda graph: offloaded(graph, *devices, rules=parsed)
 
 
-def _device(name: str) -> Device:
+def _device(name: str, gpu: Mapping[str, Any] | None) -> Device:
     if name in rows() or is_registered(name):
-        return device_of(name)
+        return device_of(name, gpu)
     path, _, argument = name.partition("=")
     return LibraryDevice(path, argument)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tenon.atomic_write import scratch
 from tenon.errors import InputError
 from tenon.machine.codegen.backend import find as find_backend
+from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets import find
 from tenon.machine.targets.registry import rows
 from tenon.network.graph.graph import Node, Value
@@ -21,10 +23,10 @@ from tenon.runtime.engine.part_devices import Device, find_device
 from tenon.runtime.plugins.cost_split import SplitCosts
 
 
-def device_of(name: str) -> Device:
-    """The device that is registered by that name, or the GPU target.  Raises InputError if there is neither, and
-    for targets of processors."""
-    return TargetDevice(name) if name in rows() else find_device(name)
+def device_of(name: str, gpu: Mapping[str, Any] | None = None) -> Device:
+    """The device that is registered by that name, or the GPU target, whose parts have the options ``gpu``.  Raises
+    InputError if there is neither, and for targets of processors."""
+    return TargetDevice(name, gpu=gpu) if name in rows() else find_device(name)
 
 
 def takes_parts(device: str, target: str) -> bool:
@@ -39,15 +41,17 @@ def costs_of(devices: Sequence[Device]) -> SplitCosts | None:
 
 
 class TargetDevice:
-    """The device that a GPU ``target`` ("opencl", "cuda") runs on; ``costs`` say what is worth a copy to it.
+    """The device that a GPU ``target`` ("opencl", "cuda") runs on; ``costs`` say what is worth a copy to it, and
+    ``gpu`` how parts run there (``tenon.open``).
 
-    Raises InputError for a target of processors.
+    Raises InputError for a target of processors, and for options that do not fit.
     """
 
-    def __init__(self, target: str, costs: SplitCosts | None = None) -> None:
+    def __init__(self, target: str, costs: SplitCosts | None = None, gpu: Mapping[str, Any] | None = None) -> None:
         if find_backend(find(target).backend).launch != "grid":
             raise InputError(f"{target} is a target of processors: a device is a GPU target (opencl, cuda)")
-        self.name, self.costs = target, costs or SplitCosts()
+        self.name, self.costs, self.gpu = target, costs or SplitCosts(), dict(gpu or {})
+        GpuOptions.read(self.gpu)
 
     def describe(self) -> str:
         """The device of this machine."""
@@ -90,7 +94,8 @@ class TargetDevice:
             return save_container(folder / "part.tenon", [self._compiled(model, name) for name in targets]).read_bytes()
 
     def _compiled(self, model: bytes, target: str) -> Bundle:
-        return compile(model, Options.from_environment(target=target, name="part", threads=1))
+        gpu = self.gpu if target == self.name else {}
+        return compile(model, Options.from_environment(target=target, name="part", threads=1, gpu=gpu))
 
     def release(self) -> None:
         """Nothing is held."""

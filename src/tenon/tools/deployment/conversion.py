@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from tenon.atomic_write import write
 from tenon.errors import InputError, TenonError, prefixed
+from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.passes.io_adapters import data_format
@@ -206,12 +207,15 @@ def options_of(model: DeployedModel, graph: Graph, target: str) -> Options:
 
 
 def compiled(model: DeployedModel, graph: Graph, options: Options) -> Bundle:
-    """The bundle, parts of which run on the deployment's devices if it is for this machine.  Raises ModelError as
-    ``tenon.compile`` does, and InputError for a device that cannot be used."""
+    """The bundle, parts of which run on the deployment's devices if it is for this machine.  Options of GPUs are for
+    these, and for targets that are GPUs.  Raises ModelError as ``tenon.compile`` does, and InputError for a device that
+    cannot be used."""
+    on_gpu = find_backend(find(options.target).backend).launch == "grid"
+    chosen = options if on_gpu else replace(options, gpu={})
     if not any(takes_parts(device, options.target) for device in model.offload):
-        return compile(graph, options)
+        return compile(graph, chosen)
     with placed(model, "offload"):
-        return compile(graph, options, rewrite=offload_to(model.offload, model.device_of))
+        return compile(graph, chosen, rewrite=offload_to(model.offload, model.device_of, options.gpu))
 
 
 def _type(model: DeployedModel, port: ModelPort) -> DataType:

@@ -37,9 +37,7 @@ CHANNELS_LAST = frozenset({"tensorflow", "keras"})
 
 _PRECISIONS = {"fp32_fp32": "fp32", "bf16_fp32": "bf16"}
 _WITHOUT_EFFECT = {
-    "limit_opencl_kernel_time": "bundles do not use OpenCL",
-    "opencl_queue_window_size": "bundles do not use OpenCL",
-    "cl_mem_type": "bundles do not use OpenCL",
+    "cl_mem_type": "kernels use buffers",
     "nnlib_graph_mode": "bundles do not use Hexagon's nnlib",
     "dsp_mode": "bundles do not use a DSP",
     "accelerator_api": "bundles do not use an accelerator",
@@ -54,6 +52,9 @@ _WITHOUT_EFFECT = {
     "output_aliases": "outputs keep their names",
     "backend": "validation runs the framework of the platform",
 }
+
+_OF_GPU = ("limit_opencl_kernel_time", "opencl_queue_window_size")
+"""Keys that have an effect where parts run on a GPU: a flag for at most a millisecond, a number of launches."""
 
 _FILES = ("validation_inputs_data", "validation_outputs_data", "accuracy_validation_script")
 """Keys that list files."""
@@ -356,7 +357,14 @@ class _Merged:
             options["emit"] = forms
         if "mace" in forms:
             options["profile"] = True  # RunMetadata, which programs need not ask for before
+        if self.devices() and (gpu := self.gpu()):
+            options["gpu"] = gpu
         return options
+
+    def gpu(self) -> dict[str, Any]:
+        """The options of a GPU."""
+        limit, window = self.model.limit_opencl_kernel_time, self.model.opencl_queue_window_size
+        return ({"kernel_time": 1} if limit else {}) | ({"queue_window": window} if window else {})
 
     def forms(self) -> tuple[Emit, ...]:
         """The packages that MACE would generate: the engine for microcontrollers, the model in code."""
@@ -399,6 +407,9 @@ class _Merged:
         for key, why in _WITHOUT_EFFECT.items():
             if key in given and self.key_or_model(key) not in (None, 0, False, (), ""):
                 ignored.append(f"{key}: no effect: {why}")
+        if not self.devices():
+            given_for_gpu = [key for key in _OF_GPU if getattr(self.model, key)]
+            ignored += [f"{key}: no effect: the bundle computes on the CPU" for key in given_for_gpu]
         if why := self.without_device():
             ignored.append(f"runtime: {self.key('runtime')} {why}: the bundle computes on the CPU")
         if self.whole.model_graph_format == "file":
