@@ -4,8 +4,9 @@
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
-alternate between the targets, each after one that is not timed; and the largest difference from the first target, relative to its largest output.
-Each target but host runs in every precision of --precision.
+alternate between the targets, each after one that is not timed; and the largest difference from the first target,
+relative to its largest output. Each target but host runs in every precision of --precision.
+
 --layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
 numbers ("m=64,n=64,splits=1", as in the keys of algorithms).
 """
