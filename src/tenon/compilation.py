@@ -105,8 +105,13 @@ def resolved(options: Options, target: Target) -> Compilation:
     )
 
 
+def runs_on_gpu(target: Target) -> bool:
+    """Whether bundles for a target have a host program in C that runs them on a GPU, and takes the options ``gpu``."""
+    return find_backend(target.backend).launch == "grid" and target.format.compiled
+
+
 def _gpu_options(options: Options, target: Target) -> GpuOptions:
-    if options.gpu and find_backend(target.backend).launch != "grid":
+    if options.gpu and not runs_on_gpu(target):
         raise InputError(f"target {target.name} is no GPU: leave out the options of one (gpu)")
     return GpuOptions.read(options.gpu)
 

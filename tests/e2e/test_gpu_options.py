@@ -267,6 +267,10 @@ def test_options_without_a_gpu(place: Path) -> None:
         tenon.compile(place / "net.onnx", target="x86-64", gpu={"priority": "low"})
     done = command("run", place / "net.onnx", "--target", "host", "--gpu", "priority=low")
     assert (done.returncode, "--gpu: no effect: net runs on the processor" in done.stderr) == (2, True), done.stderr
+    for out in ("out", "out.tenon"):
+        given = ("-o", place / out, "--target", "x86-64", "--gpu", "priority=low")
+        done = command("compile", place / "net.onnx", *given)
+        assert (done.returncode, "--gpu: no effect: target x86-64 is no GPU" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("language", ["opencl", "vulkan", "cuda"])

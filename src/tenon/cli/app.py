@@ -131,7 +131,8 @@ def compile_command(
     from tenon.cli.commands import WrittenFiles, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
-    written = WrittenFiles(out, _parts(emit), report, encrypt, tuple(offload or ()), tuple(device_of or ()), dump)
+    devices, gpu = (tuple(offload or ()), tuple(device_of or ())), given.pop("gpu", {})
+    written = WrittenFiles(out, _parts(emit), report, encrypt, *devices, dump, gpu)
     compile_model(model.source(), written, given, as_json=printing.json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +15,7 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import ModelArgument, note_open_batches
+from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, UnsupportedError
 from tenon.formats.wire.stored_files import known_key
 from tenon.machine.targets import find
@@ -34,8 +35,8 @@ class WrittenFiles:
     """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
 
     ``offload`` are devices that run parts of it, plug-ins ("PATH=ARGUMENT") or GPU targets, and ``device_of`` assigns
-    layers to them ("LAYER=DEVICE").  ``dump`` is the folder for the stages of
-    the compilation as text.
+    layers to them ("LAYER=DEVICE").  ``dump`` is the folder for the stages of the compilation as text.  ``gpu`` are the
+    options of GPUs: for those of the targets that are one, and for parts on GPUs.
     """
 
     out: Path
@@ -45,6 +46,16 @@ class WrittenFiles:
     offload: tuple[str, ...] = ()
     device_of: tuple[str, ...] = ()
     dump: Path | None = None
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_gpu(self, *targets: str) -> None:
+        """Raises InputError where nothing runs on a GPU, so that its options would have no effect."""
+        if self.gpu and not self.offload and not any(runs_on_gpu(find(target)) for target in targets):
+            raise InputError(f"--gpu: no effect: target {targets[0]} is no GPU: name one by --target or --offload")
+
+    def for_target(self, options: Options) -> Options:
+        """The options of a compilation, with those of a GPU if its target is one."""
+        return replace(options, gpu=dict(self.gpu)) if self.gpu and runs_on_gpu(find(options.target)) else options
 
     @property
     def key(self) -> bytes | None:
@@ -66,7 +77,9 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
         return _compile_to_one_file(source, written, options, as_json=as_json)
     assert written.key is None
     options, beside = _for_pages(written, options)
-    check_possible(Options.from_environment(**options), emit)
+    chosen = Options.from_environment(**options)
+    check_possible(chosen, emit)
+    written.check_gpu(chosen.target)
     refuse_foreign(out)
     began = perf_counter()
     with stages(f"compiling {source.name}") as progress:
@@ -139,13 +152,13 @@ def _compiled(
     with seen or nullcontext():
         bundle = tenon.compile(
             source.model,
-            replace(chosen, gpu={}) if written.offload else chosen,  # its parts have the options
+            written.for_target(chosen),
             weights=source.weights,
             shapes=source.bindings,
             values=source.values,
             progress=progress,
             stages=seen or UNSEEN,
-            **_rewrite(written, chosen.target, chosen.gpu),
+            **_rewrite(written, chosen.target),
         )
     if seen is not None:
         seen.bundle(bundle)
@@ -154,8 +167,8 @@ def _compiled(
     return bundle
 
 
-def _rewrite(written: WrittenFiles, target: str, gpu: Mapping[str, Any]) -> dict[str, Any]:
-    """The option that gives parts of the network to devices, with the options ``gpu`` to those on GPUs.
+def _rewrite(written: WrittenFiles, target: str) -> dict[str, Any]:
+    """The option that gives parts of the network to devices, with options of GPUs.
 
     Raises InputError if one cannot be used, or not for the target, and for layers that are assigned where there are no
     devices.
@@ -171,7 +184,7 @@ def _rewrite(written: WrittenFiles, target: str, gpu: Mapping[str, Any]) -> dict
         raise InputError(
             f"--offload {absent[0]}: parts for GPUs are made for this machine, not for {target}: leave it out"
         )
-    return {"rewrite": offload_to(written.offload, written.device_of, gpu)}
+    return {"rewrite": offload_to(written.offload, written.device_of, written.gpu)}
 
 
 def _write_report(
@@ -206,8 +219,10 @@ def _compile_to_one_file(
     dumps = [dump / target if dump is not None and len(targets) > 1 else dump for target in targets]
     if report is not None and len(targets) > 1:
         raise InputError("--report is about one target: compile for each of them, or leave it out")
-    for target in targets:
-        _check_loaded(out, Options.from_environment(**{**options, "target": target or None}))
+    each = [Options.from_environment(**{**options, "target": target or None}) for target in targets]
+    for chosen in each:
+        _check_loaded(out, chosen)
+    written.check_gpu(*(chosen.target for chosen in each))
     with stages(f"compiling {source.name}") as progress:
         bundles = [
             _compiled(source, {**options, "target": target or None}, progress, written, dump)

@@ -13,10 +13,10 @@ import tenon
 from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.cli.unused_options import refuse
+from tenon.compilation import runs_on_gpu
 from tenon.errors import BundleError, InputError, ModelError
 from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
-from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.options import Options
@@ -191,7 +191,7 @@ def open_engine_or_device(
         from tenon.runtime.engine.engine import first_usable
 
         def engine(name: str) -> tenon.Engine:
-            gpu = options.get("gpu") if find_backend(find(name).backend).launch == "grid" else None
+            gpu = options.get("gpu") if runs_on_gpu(find(name)) else None
             return open_engine(source, {**options, "target": name, "gpu": gpu}, threads, only_speed=only_speed)
 
         return first_usable(targets, engine)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from tenon.atomic_write import write
+from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, TenonError, prefixed
-from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.passes.io_adapters import data_format
@@ -210,8 +210,7 @@ def compiled(model: DeployedModel, graph: Graph, options: Options) -> Bundle:
     """The bundle, parts of which run on the deployment's devices if it is for this machine.  Options of GPUs are for
     these, and for targets that are GPUs.  Raises ModelError as ``tenon.compile`` does, and InputError for a device that
     cannot be used."""
-    on_gpu = find_backend(find(options.target).backend).launch == "grid"
-    chosen = options if on_gpu else replace(options, gpu={})
+    chosen = options if runs_on_gpu(find(options.target)) else replace(options, gpu={})
     if not any(takes_parts(device, options.target) for device in model.offload):
         return compile(graph, chosen)
     with placed(model, "offload"):
