@@ -1,10 +1,17 @@
-/* A device plug-in: ONNX Runtime takes convolutions, matrix products and what lies between them.
+/* A device plug-in: ONNX Runtime takes convolutions, matrix products and what lies between them, by one of its execution
+   providers.
 
        cc -shared -fPIC -Isdk/include onnxruntime_device.c -ldl -o onnxruntime_device.so
 
-   The argument is the path of libonnxruntime.so; without one the loader looks for it.  Its C API is a table of functions whose order never changes
-   (struct OrtApi of onnxruntime_c_api.h); the numbers below are places in it, so that no header is needed. */
+   The argument is the path of libonnxruntime.so ("": the loader looks for it), then, separated by commas, the name of an
+   execution provider and its options: "libonnxruntime.so,OpenVINO,device_type=NPU".  The device has the provider's name;
+   without one it is "onnxruntime", which computes on the processor.  What a provider does not run itself is refused, so that
+   compiled code does.
 
+   The C API is a table of functions whose order never changes (struct OrtApi of onnxruntime_c_api.h); the numbers below are
+   places in it, so that no header is needed. */
+
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +42,16 @@ enum {
   RELEASE_VALUE = 96,
   RELEASE_TYPE_INFO = 98,
   RELEASE_SESSION_OPTIONS = 100,
+  GET_AVAILABLE_PROVIDERS = 125,
+  RELEASE_AVAILABLE_PROVIDERS = 126,
+  ADD_SESSION_CONFIG_ENTRY = 130,
+  APPEND_TENSORRT = 170, /* then the functions that create and update its options */
+  APPEND_CUDA = 204,     /* the same */
+  APPEND_PROVIDER = 216,
   FLOAT = 1,
   MOST = 64,
+  MOST_OPTIONS = 16,
+  TEXT = 512,
 };
 
 typedef void *Status;
@@ -48,7 +63,7 @@ typedef struct {
 
 static Function *const *api;
 static void *environment, *options, *memory, *allocator;
-static char message[512], description[128];
+static char message[2 * TEXT], description[TEXT], provider[64] = "onnxruntime";
 
 typedef struct {
   void *session;
@@ -144,7 +159,7 @@ static int run(void *handle, const void *const *inputs, void *const *outputs) {
 
 static const TenonDevice device = {.struct_size = sizeof(TenonDevice),
                                    .abi = TENON_DEVICE_ABI,
-                                   .name = "onnxruntime",
+                                   .name = provider,
                                    .describe = describe,
                                    .supports = supports,
                                    .prerun = prerun,
@@ -152,20 +167,76 @@ static const TenonDevice device = {.struct_size = sizeof(TenonDevice),
                                    .postrun = postrun,
                                    .error = error};
 
-const TenonDevice *tenon_plugin_device(const char *path, const char **why) {
-  void *library = dlopen(*path ? path : "libonnxruntime.so", RTLD_NOW);
+/* ------------------------------------------------------------------------------------------------------- providers */
+
+/* TensorRT's and CUDA's have options of their own; `create` and `update` follow in the table. */
+static int append_with_options(int append, const char *const *keys, const char *const *values, size_t count) {
+  void *made = NULL;
+  return failed(((Status(*)(void **))api[append + 1])(&made)) ||
+         failed(((Status(*)(void *, const char *const *, const char *const *, size_t))api[append + 2])(made, keys, values, count)) ||
+         failed(((Status(*)(void *, const void *))api[append])(options, made));
+}
+
+static int is_prefix(const char *prefix, const char *text) {
+  while (*prefix && tolower((unsigned char)*prefix) == tolower((unsigned char)*text)) prefix++, text++;
+  return *prefix == 0;
+}
+
+/* Whether this library has it; else the message lists those that it has. */
+static int is_available(const char *name) {
+  char **names = NULL;
+  int count = 0, is_there = 0;
+  if (failed(((Status(*)(char ***, int *))api[GET_AVAILABLE_PROVIDERS])(&names, &count))) return 0;
+  size_t used = (size_t)snprintf(message, sizeof message, "this ONNX Runtime has no provider %s: it has", name);
+  for (int i = 0; i < count; i++) {
+    is_there |= is_prefix(name, names[i]) && strcmp(names[i] + strlen(name), "ExecutionProvider") == 0;
+    if (used < sizeof message) used += (size_t)snprintf(message + used, sizeof message - used, " %s", names[i]);
+  }
+  failed(((Status(*)(char **, int))api[RELEASE_AVAILABLE_PROVIDERS])(names, count));
+  return is_there;
+}
+
+/* "NAME,KEY=VALUE,...", which is cut into pieces. */
+static int choose_provider(char *text) {
+  const char *keys[MOST_OPTIONS], *values[MOST_OPTIONS];
+  size_t count = 0;
+  char *name = strtok(text, ",");
+  for (char *option; (option = strtok(NULL, ",")) != NULL && count < MOST_OPTIONS; count++) {
+    char *value = strchr(option, '=');
+    if (value == NULL) return snprintf(message, sizeof message, "%s: write KEY=VALUE", option), 0;
+    *value++ = 0;
+    keys[count] = option, values[count] = value;
+  }
+  if (name == NULL) return 1;
+  if (!is_available(name)) return 0;
+  snprintf(provider, sizeof provider, "%s", name);
+  const int append = strcmp(name, "Tensorrt") == 0 ? APPEND_TENSORRT : strcmp(name, "CUDA") == 0 ? APPEND_CUDA : 0;
+  const int bad =
+      append ? append_with_options(append, keys, values, count)
+             : failed(((Status(*)(void *, const char *, const char *const *, const char *const *, size_t))api[APPEND_PROVIDER])(
+                   options, name, keys, values, count));
+  return !bad && !failed(((Status(*)(void *, const char *, const char *))api[ADD_SESSION_CONFIG_ENTRY])(
+                     options, "session.disable_cpu_ep_fallback", "1"));
+}
+
+const TenonDevice *tenon_plugin_device(const char *argument, const char **why) {
+  char given[TEXT];
+  snprintf(given, sizeof given, "%s", argument);
+  char *rest = given + strcspn(given, ",");
+  if (*rest) *rest++ = 0;
+  void *library = dlopen(*given ? given : "libonnxruntime.so", RTLD_NOW);
   const ApiBase *(*base)(void) =
       library != NULL ? (const ApiBase *(*)(void))(uintptr_t)dlsym(library, "OrtGetApiBase") : NULL;
   *why = message;
   if (base == NULL || (api = base()->get_api(1)) == NULL) {
-    snprintf(message, sizeof message, "%s is no library of ONNX Runtime: give its path as the argument", path);
+    snprintf(message, sizeof message, "%s is no library of ONNX Runtime: give its path as the argument", given);
     return NULL;
   }
-  snprintf(description, sizeof description, "ONNX Runtime %s", base()->get_version());
   if (failed(((Status(*)(int, const char *, void **))api[CREATE_ENV])(3, "tenon", &environment)) ||
       failed(((Status(*)(void **))api[CREATE_SESSION_OPTIONS])(&options)) ||
       failed(((Status(*)(int, int, void **))api[CREATE_CPU_MEMORY_INFO])(0, 0, &memory)) ||
-      failed(((Status(*)(void **))api[GET_ALLOCATOR])(&allocator)))
+      failed(((Status(*)(void **))api[GET_ALLOCATOR])(&allocator)) || !choose_provider(rest))
     return NULL;
+  snprintf(description, sizeof description, "ONNX Runtime %s%s%s", base()->get_version(), *rest ? ", " : "", *rest ? provider : "");
   return &device;
 }

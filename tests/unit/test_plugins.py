@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from tenon.plugins import (
     PartitionedEngine,
     find_device,
     load_plugin,
+    offloaded,
     partition,
     placed,
     register_device,
@@ -235,6 +237,41 @@ def test_onnxruntime_as_a_device(library: Path, onnxruntime_library: str, image:
             device.prerun(b"no model")
     finally:
         unregister_device("onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        ("XNNPACK", "this ONNX Runtime has no provider XNNPACK: it has .*CPUExecutionProvider"),
+        ("CPU,x", "write KEY=VALUE"),
+    ],
+)
+def test_providers_that_onnxruntime_does_not_have(
+    provider: str, said: str, library: Path, onnxruntime_library: str
+) -> None:
+    """Its package for Linux brings none that needs no device but the processor."""
+    with pytest.raises(InputError, match=said):
+        load_plugin(library, f"{onnxruntime_library},{provider}")
+
+
+@pytest.mark.slow
+def test_a_provider_of_onnxruntime(library: Path, image: Array) -> None:
+    """ONNXRUNTIME_PROVIDER has the argument of the plug-in: "libonnxruntime.so.1.24.1,OpenVINO,device_type=CPU"."""
+    argument = os.environ.get("ONNXRUNTIME_PROVIDER")
+    if not argument:
+        pytest.skip("ONNXRUNTIME_PROVIDER names no library of ONNX Runtime with a provider")
+    device = load_plugin(library, argument)
+    assert device is not None
+    try:
+        assert device.name == argument.split(",")[1]
+        graph = offloaded(tenon.load(MODEL), device)
+        assert graph.placement is not None
+        assert {layer.op for layer in graph.placement.layers if layer.device == device.name} == {"Conv", "Relu", "Gemm"}
+        with PartitionedEngine(MODEL, device) as engine:
+            (result,) = engine.run({"image": image}).values()
+        np.testing.assert_allclose(result, digits_by_cpu(image), rtol=1e-4, atol=1e-5)
+    finally:
+        unregister_device(device.name)
 
 
 def test_libraries_that_are_no_devices(library: Path, tmp_path: Path) -> None:
