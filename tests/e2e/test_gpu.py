@@ -117,17 +117,25 @@ def test_operators_give_what_their_references_do(device: str, part: int, every: 
         batch = [(case, recorded(case, device)) for case in cases[start : start + 40]]
         launch([call for _, calls in batch for call in calls], device)
         for case, calls in batch:
+            for call in calls:
+                call.check_integers()
             for a, b in zip(result(case, calls, device), case.op.evaluate(case.arrays()), strict=True):
                 assert_close(a, b, case)
 
 
 def test_products_of_bytes(device: str) -> None:
-    """The languages have texts of their own for them."""
+    """The languages have texts of their own for them; of two matrices."""
+    label = "sums_3x7x33_int8_int8"
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == ("IntegerMatMul", label))
+    matrices = recorded(case, device)
     calls = [Launched(name, products(name, 1), list(operands(name)), []) for name in ("dot4", "dot4_signed")]
-    launch(calls, device)
+    launch([*calls, *matrices], device)
     for call in calls:
         interpret(call.kernel, call.before)
         np.testing.assert_array_equal(call.after[2], call.before[2])
+    for call in matrices:
+        call.check_integers()
+    np.testing.assert_array_equal(*result(case, matrices, device), *case.op.evaluate(case.arrays()))
 
 
 def test_images_of_16_bits(device: str) -> None:

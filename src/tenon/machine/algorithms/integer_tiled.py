@@ -56,6 +56,12 @@ def _rate(machine: Machine) -> float:
     return float_tiled.FMAS / four_time(machine)
 
 
+def product_tile(s: Conv, machine: Machine) -> GroupTile | None:
+    """The best tile of a product of words that are packed at run time; None without work
+    groups."""
+    return next(iter(float_tiled.ranked(s, machine, _rate(machine))), None) if machine.launch is not None else None
+
+
 @dataclass(frozen=True)
 class IntegerTiled(Algorithm):
     """Direct sums of bytes in work groups, by tiles of ``tile``, whose ``k`` are words."""

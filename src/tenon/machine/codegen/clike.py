@@ -92,17 +92,18 @@ class CLike(Printer):
 
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
+        no_vector(t)
         return address.element
 
     def stored(self, t: Type, address: Address, value: str) -> str:
+        no_vector(t)
         return f"{address.element} = {value};"
 
     def splat(self, text: str, t: Type) -> str:
         raise TypeError(f"{t}: this language has no vectors")
 
     def type(self, t: Type) -> str:
-        if t.lanes > 1:
-            raise TypeError(f"{t}: this language has no vectors")
+        no_vector(t)
         return super().type(t)
 
     # ---------------------------------------------------------------------------------- literals
@@ -320,6 +321,12 @@ class CLike(Printer):
     def text(self) -> str:
         """Everything printed so far: types, helpers, functions."""
         return f"{self.head()}\n{self.printed_functions()}" if self.functions else self.head()
+
+
+def no_vector(t: Type) -> None:
+    """Raises TypeError for several elements at once, which a dialect that has them prints itself."""
+    if t.lanes > 1:
+        raise TypeError(f"{t}: this language has no vectors")
 
 
 def computable(t: Type) -> None:

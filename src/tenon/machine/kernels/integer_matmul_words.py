@@ -156,7 +156,7 @@ def _panel(
     total[0] = 0
 
     def word(row: Index | int, rows: int) -> None:
-        made = k.let("word", _word([b.vec(lanes)[matrix, row * 4 + i, col] for i in range(rows)], p.shifts[1]))
+        made = k.let("word", word_of_rows([b.vec(lanes)[matrix, row * 4 + i, col] for i in range(rows)], p.shifts[1]))
         words.vec(lanes)[matrix, panel, row, place] = made
         if sums is not None:
             total[0] = p.multiply_add(total[0], broadcast(Const(ONES, Type(I32)), lanes), made)
@@ -172,7 +172,7 @@ def _panel(
         )
 
 
-def _word(rows: Sequence[Expr], shift: int) -> Expr:
+def word_of_rows(rows: Sequence[Expr], shift: int) -> Expr:
     """Vectors of bytes, one from each row, as words; bytes of rows that are not there are 0."""
     made: Expr | None = None
     for i, row in enumerate(rows):

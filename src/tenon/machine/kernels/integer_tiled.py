@@ -98,14 +98,14 @@ def _products(p: GroupContext, s: IntegerConv, machine: Machine) -> Tensor:
             inputs[i] = 0
         with k.unroll("j", tile.cols) as j:
             acc[i, j] = 0
-    in_steps(p, lambda stage: _multiply(p, acc, inputs, stage, machine.fours[s.conv.x.dtype].operation))
+    in_steps(p, lambda stage: multiply(p, acc, inputs, stage, machine.fours[s.conv.x.dtype].operation))
     if inputs is not None:
         with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols) as j:
             acc[i, j] = acc[i, j] - inputs[i] * s.weight_zero
     return acc
 
 
-def _multiply(p: GroupContext, acc: Tensor, inputs: Tensor | None, stage: Index, product: str) -> None:
+def multiply(p: GroupContext, acc: Tensor, inputs: Tensor | None, stage: Index, product: str) -> None:
     """Add the products of one step."""
     k, tile, wide = p.k, p.tile, p.depth.wide
     apart = tile.m // tile.rows  # neighbouring threads have neighbouring positions

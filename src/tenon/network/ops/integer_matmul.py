@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.machine.algorithms.integer_tiled import product_tile
 from tenon.machine.algorithms.integers import product_tiles
 from tenon.machine.kernels import integer_matmul as kernels
+from tenon.machine.kernels import integer_matmul_tiled as in_groups
 from tenon.machine.kernels import integer_matmul_words as by_words
+from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.integer_conv import flips as flips_of
 from tenon.machine.kernels.requantize import Requantize, Rounding
 from tenon.network.graph.graph import Array, Value
@@ -143,7 +146,9 @@ class IntegerMatMul(Operator):
         rest: tuple[Arg, ...] = (*map(Input, site.extras), Output())
         if not by_words.applies(s, site.machine):
             return [Step(kernels.integer_matmul(s, site.machine), (Input(0), Input(1), *zeros, *rest))]
-        return _by_words(by_words.Words(s, site.machine), zeros, rest)
+        words = by_words.Words(s, site.machine)
+        tile = product_tile(in_groups.in_words(words), site.machine)
+        return _by_words(words, zeros, rest) if tile is None else _in_groups(words, tile, zeros, rest)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None
@@ -196,6 +201,23 @@ def _ends(dtype: type[np.integer[Any]]) -> tuple[int, int]:
 def _dynamic(site: Site, i: int) -> bool:
     """Whether an operand is a zero point: those of an epilogue come after the operator's own."""
     return site.has(i) and i not in site.extras
+
+
+def _in_groups(p: by_words.Words, tile: GroupTile, zeros: Sequence[Input], rest: Sequence[Arg]) -> list[Step]:
+    """Pack, sum up what zero points need, and multiply in work groups."""
+    left, right = p.s.dynamic
+    rows: Arg = Scratch("rows", 4 * math.prod(p.rows)) if p.ragged else Input(0)
+    words = Scratch("words", 4 * p.s.matrices[1] * p.deep * p.s.size[2])
+    steps = [Step(in_groups.pack_rows(p), (Input(0), rows))] if p.ragged else []
+    steps.append(Step(in_groups.pack_words(p), (Input(1), words)))
+    more: list[Arg] = []
+    if p.offsets[0]:
+        more.append(Scratch("columns", 4 * p.s.matrices[1] * p.s.size[2]))
+        steps.append(Step(in_groups.column_sums(p), (words, *zeros, more[-1])))
+    if p.offsets[1]:
+        more.append(Scratch("sums", 4 * math.prod(p.rows[:2])))
+        steps.append(Step(by_words.row_sums(p), (rows, *(zeros[left:] if right else ()), more[-1])))
+    return [*steps, Step(in_groups.product(p, tile), (rows, words, *more, *rest))]
 
 
 def _by_words(p: by_words.Words, zeros: Sequence[Input], rest: Sequence[Arg]) -> list[Step]:
