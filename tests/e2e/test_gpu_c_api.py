@@ -12,8 +12,9 @@ import pytest
 import tenon
 from gpu_devices import why_not
 from gpu_faults import faulty_opencl, with_fault
-from libtenon import client, sdk_for_clients, succeeded
+from libtenon import CLIENTS, client, sdk_for_clients, succeeded
 from onnx_models import model, node
+from tengine_sdk import built
 from tenon.runtime.bundle.writer import save_container
 
 
@@ -105,6 +106,16 @@ def test_graphs_of_tengine_run_on_devices(place: Path) -> None:
         assert ("there is no OpenCL device" in done.stderr) == (fault == "no device")
 
 
+def test_options_of_tengines_opencl_device(place: Path, tmp_path: Path) -> None:
+    """``cache_path``: the second process finds the kernels that the first one compiled."""
+    client_program, log = built(CLIENTS / "tengine_gpu.c", place), tmp_path / "log"
+    for compiled in ("source", "binary"):
+        log.write_text("")
+        words = [str(client_program), str(place / "small.tenon"), str(tmp_path / "kernels")]
+        succeeded(subprocess.run(words, capture_output=True, check=False, env=with_fault(place, "", log=str(log))))
+        assert log.read_text().startswith(compiled)
+
+
 def test_engines_of_mace_run_on_devices(place: Path) -> None:
     """``MaceEngineConfig config(GPU)``, which mace_run makes, and what a device that cannot be used says."""
     np.full((1, 3, 10, 10), 0.5, np.float32).tofile(place / "in_x")
@@ -135,7 +146,7 @@ def test_mace_run_passes_options_of_gpus_on(place: Path, tmp_path: Path) -> None
     log = tmp_path / "log"
     environment = with_fault(place, "", log=str(log), **texts)
     environment |= {"MACE_LIMIT_OPENCL_KERNEL_TIME": "1", "MACE_OPENCL_QUEUE_WINDOW_SIZE": "1"}
-    for built in ("source", "binary"):
+    for compiled in ("source", "binary"):
         log.unlink(missing_ok=True)
         done = subprocess.run(
             [str(place / "sdk" / "bin" / words[0]), *words[1:]],
@@ -147,7 +158,7 @@ def test_mace_run_passes_options_of_gpus_on(place: Path, tmp_path: Path) -> None
         )
         assert done.returncode == 0, done.stdout
         called = log.read_text().splitlines()
-        assert called[:3] == ["context 0x40c2 0x40c3", "context 0x40c9 0x40cc", built]
+        assert called[:3] == ["context 0x40c2 0x40c3", "context 0x40c9 0x40cc", compiled]
         launched = [line for line in called if line.startswith("launch")]
         assert launched[0] == "launch 0 128 64"
         assert launched[-2:] == ["launch 0 64 64", "launch 64 64 64"]

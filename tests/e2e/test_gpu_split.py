@@ -203,7 +203,8 @@ def test_runtimes_of_mace_files(runtime: str, content: bytes, place: Path, tmp_p
 
 
 def test_parts_on_gpus_in_programs_for_mace(place: Path, tmp_path: Path) -> None:
-    """``MaceEngineConfig config(GPU)`` runs the parts there, and one for the CPU runs them on the CPU."""
+    """``MaceEngineConfig config(GPU)`` runs the parts there, with its options, and one for the CPU runs them on the
+    CPU."""
     needs_opencl()
     x = random(3, 16, seed=1)
     x.tofile(tmp_path / "in_x")
@@ -213,10 +214,12 @@ def test_parts_on_gpus_in_programs_for_mace(place: Path, tmp_path: Path) -> None
         words = ["--input_node=x", "--input_shape=3,16", "--output_node=y", "--output_shape=3,8", "--round=1"]
         words += [f"--input_file={tmp_path / 'in'}", f"--output_file={tmp_path / device}", f"--device={device}"]
         words += ["--input_data_format=NONE", "--output_data_format=NONE", f"--model_file={place / 'mixed.tenon'}"]
+        words.append(f"--opencl_cache_full_path={tmp_path / 'kernels'}{device}")
         environment = None if fault is None else with_fault(place, fault)
         command = [str(place / "sdk" / "bin" / "mace_run"), *words]
         succeeded(subprocess.run(command, capture_output=True, check=False, env=environment))
         np.testing.assert_allclose(np.fromfile(tmp_path / f"{device}_y", np.float32), expected, atol=1e-5)
+        assert (tmp_path / f"kernels{device}").is_dir() == (device == "GPU")
 
 
 def test_parts_for_gpus_are_for_this_machine_only(content: bytes, tmp_path: Path) -> None:

@@ -292,6 +292,6 @@ def _opened(
 ) -> tenon.Engine:
     processors: dict[str, Any] = {"affinity": threads.affinity, "cores": threads.cores}
     engine: tenon.Engine = tenon.open(bundle, threads=threads.count, target=target, gpu=gpu, **processors)
-    if gpu and not engine.on_device:
+    if gpu and not engine.on_device and engine.manifest.placement is None:
         raise InputError(f"--gpu: no effect: {engine.name} runs on the processor: name a GPU by --target")
     return engine

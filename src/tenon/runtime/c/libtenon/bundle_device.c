@@ -26,9 +26,11 @@ static void end(void *given) {
 
 static char host[] = "host"; /* of devices whose parts run on the processor */
 
-static int begin(void *self, const void *data, size_t bytes, void **result) {
+static int begin_with(void *self, const void *data, size_t bytes, const char *gpu, void **result) {
   char targets[32];
   TenonOpenOptions options = TENON_OPEN_OPTIONS_INIT;
+  TenonEngineOptions how = TENON_ENGINE_OPTIONS_INIT;
+  how.gpu = gpu;
   snprintf(targets, sizeof targets, self != host ? "%s,host" : "%s", (const char *)self);
   options.target = targets;
   options.never_compile = 1;
@@ -37,11 +39,15 @@ static int begin(void *self, const void *data, size_t bytes, void **result) {
   Part *part = calloc(1, sizeof *part);
   if (part == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "no memory");
   int status = open(data, bytes, &options, &part->bundle);
-  if (status == TENON_OK) status = tenon_engine_create(part->bundle, NULL, &part->engine);
+  if (status == TENON_OK) status = tenon_engine_create(part->bundle, &how, &part->engine);
   if (status == TENON_OK) status = tenon_engine_prepare(part->engine);
   if (status == TENON_OK) *result = part;
   else end(part);
   return status;
+}
+
+static int begin(void *self, const void *data, size_t bytes, void **result) {
+  return begin_with(self, data, bytes, NULL, result);
 }
 
 static int run(void *given, const void *const *inputs, void *const *outputs) {
@@ -72,4 +78,10 @@ const TenonDevice *tn_bundle_device(const char *name, int host_only) {
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
     if (strcmp(devices[i][0].name, name) == 0) return &devices[i][host_only != 0];
   return NULL;
+}
+
+int tn_is_bundle_device(const TenonDevice *device) { return device->run == run; }
+
+int tn_begin_bundle_part(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part) {
+  return begin_with(device->self, data, bytes, gpu, part);
 }

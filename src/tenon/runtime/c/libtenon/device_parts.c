@@ -4,6 +4,7 @@
    calls the device (tenon_device.h); libtenon fills them before every run and does not show them. */
 
 #include "device_parts.h"
+#include "bundle_device.h"
 #include "errors.h"
 #include "tenon_device.h"
 
@@ -21,6 +22,7 @@ typedef struct {
 
 struct DeviceParts {
   const Bundle *bundle; /* which has the devices */
+  const char *gpu;
   int binding, failed;
   char error[256];
   PartCalls devices[PART_DEVICES];
@@ -35,6 +37,12 @@ static void fail(PartCalls *own, const char *what) {
              why != NULL && *why ? why : "it gives no reason");
 }
 
+static int begin(const PartCalls *own, const void *model, size_t bytes, void **part) {
+  const TenonDevice *device = own->device;
+  if (tn_is_bundle_device(device)) return tn_begin_bundle_part(device, model, bytes, own->owner->gpu, part);
+  return device->prerun(device->self, model, bytes, part);
+}
+
 /* Called by the bundle's code, by different threads for different parts. */
 static void run_part(void *context, uint32_t number, const void *model, size_t bytes, const void *const *inputs,
                      void *const *outputs) {
@@ -42,7 +50,7 @@ static void run_part(void *context, uint32_t number, const void *model, size_t b
   const TenonDevice *device = own->device;
   if ((int64_t)number >= own->part_count) return;
   void **part = &own->parts[own->owner->binding * own->part_count + (int)number];
-  if (*part == NULL && device->prerun(device->self, model, bytes, part) != 0) {
+  if (*part == NULL && begin(own, model, bytes, part) != 0) {
     *part = NULL;
     fail(own, "refuses a part of the network");
   } else if (device->run(*part, inputs, outputs) != 0) {
@@ -50,10 +58,11 @@ static void run_part(void *context, uint32_t number, const void *model, size_t b
   }
 }
 
-DeviceParts *tn_device_parts(const Bundle *bundle) {
+DeviceParts *tn_device_parts(const Bundle *bundle, const char *gpu) {
   DeviceParts *own = calloc(1, sizeof *own);
   if (own == NULL) return NULL;
   own->bundle = bundle;
+  own->gpu = gpu;
   for (int i = 0; i < bundle->device_count; i++) {
     const PartDevice *device = &bundle->devices[i];
     void **parts = calloc((size_t)device->part_count * (size_t)bundle->about.binding_count + 1, sizeof *parts);

@@ -7,7 +7,8 @@
 
 typedef struct DeviceParts DeviceParts;
 
-DeviceParts *tn_device_parts(const Bundle *bundle); /* NULL if there is no memory */
+/* `gpu` are options of GPUs, as TenonEngineOptions has them, and stays; NULL if there is no memory. */
+DeviceParts *tn_device_parts(const Bundle *bundle, const char *gpu);
 void tn_begin_parts(DeviceParts *parts, int binding, uint8_t *tensors); /* before a run in this memory */
 TenonStatus tn_parts_status(const DeviceParts *parts);                  /* after it */
 void tn_end_parts(DeviceParts *parts);                                  /* nothing for NULL */

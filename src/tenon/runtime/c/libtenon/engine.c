@@ -77,7 +77,7 @@ TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
   if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL ||
       engine->queues == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
-  if (engine->bundle->device_count > 0 && (engine->parts = tn_device_parts(engine->bundle)) == NULL)
+  if (engine->bundle->device_count > 0 && (engine->parts = tn_device_parts(engine->bundle, engine->gpu_options)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   return TENON_OK;
 }
@@ -125,8 +125,8 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
   TenonStatus status = choose_threads(engine, options);
   if (status == TENON_OK) status = choose_processors(engine, options);
   if (status == TENON_OK) status = tn_find_binding(&engine->bundle->about, options->binding, &binding);
-  if (status == TENON_OK) status = take_memory(engine, options);
   if (status == TENON_OK) status = keep_gpu_options(engine, options->gpu);
+  if (status == TENON_OK) status = take_memory(engine, options);
   engine->binding = options->binding;
   return status;
 }

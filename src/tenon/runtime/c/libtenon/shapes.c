@@ -14,7 +14,7 @@ int tenon_engine_binding(const TenonEngine *handle) {
 /* Takes the place of the engine's bundle, which is released. */
 static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
   const Description *about = &bundle->about;
-  Engine fresh = {.bundle = bundle};
+  Engine fresh = {.bundle = bundle, .gpu_options = engine->gpu_options};
   const TenonStatus status = tn_take_buffers(&fresh, 0);
   if (status != TENON_OK) {
     tn_release_buffers(&fresh);

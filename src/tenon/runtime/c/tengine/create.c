@@ -79,7 +79,9 @@ graph_t create_graph(context_t context, const char *model_format, const char *fi
   if (in_memory && size <= 0) return tg_error("create_graph: the size of the model is %d", size), NULL;
   Graph *graph = calloc(1, sizeof *graph);
   if (graph == NULL) return NULL;
+  const char *gpu = tg_context_gpu(context);
   strcpy(graph->device, tg_context_device(context));
+  if (gpu != NULL && (graph->gpu = tn_pool_text(&graph->pool, gpu, strlen(gpu))) == NULL) return created(graph, -1);
   if (model_format == NULL) return graph->is_changed = 1, created(graph, 0);
   if (!in_memory) graph->path = tn_pool_text(&graph->pool, file_name, strlen(file_name));
   if (!in_memory && graph->path == NULL) return created(graph, -1);

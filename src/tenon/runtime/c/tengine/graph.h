@@ -74,6 +74,7 @@ typedef struct {
 struct Graph {
   void *handle;
   Pool pool, stage_pool;
+  char *gpu;                /* options of a GPU, or NULL */
   char *path, device[NAME]; /* the device: "CPU", or that of a plug-in, which runs what it supports */
   File model; /* its content */
   Tensor **tensors;

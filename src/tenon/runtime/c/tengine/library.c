@@ -41,7 +41,16 @@ int set_default_device(const char *device) { return (void)device, -1; }
 typedef struct {
   void *handle;
   char name[NAME], device[NAME]; /* the device is "" of an empty context */
+  char *gpu;                     /* options of a GPU, as TenonEngineOptions has them; NULL: none */
 } Context;
+
+/* What a context gives Tengine's OpenCL device (struct ocl_option of its ocl_define.h). */
+typedef struct {
+  const char *device_name;
+  int precision;
+  const char *cache_path;
+  _Bool load_cache, store_cache;
+} OpenclOptions;
 
 static const HandleKind context_kind = {"context", "destroyed"};
 
@@ -64,6 +73,7 @@ void destroy_context(context_t handle) {
   Context *context = context_of(handle);
   if (context == NULL) return;
   tn_handle_end(handle);
+  free(context->gpu);
   free(context);
 }
 
@@ -87,6 +97,11 @@ const char *tg_context_device(context_t handle) {
   return context != NULL && context->device[0] != 0 ? context->device : "CPU";
 }
 
+const char *tg_context_gpu(context_t handle) {
+  const Context *context = handle != NULL ? context_of(handle) : NULL;
+  return context != NULL ? context->gpu : NULL;
+}
+
 int get_context_device_number(context_t handle) {
   if (handle == NULL) return 0;
   const Context *context = context_of(handle);
@@ -100,9 +115,22 @@ int add_context_device(context_t handle, const char *device) {
   return tg_set_device(context->device, device);
 }
 
+/* Compiled kernels are kept in a folder. */
+static int set_gpu_cache(Context *context, const char *folder) {
+  const size_t bytes = strlen(folder) + sizeof "cache: \n";
+  free(context->gpu);
+  context->gpu = malloc(bytes);
+  if (context->gpu == NULL) return tg_error("no memory for a context");
+  snprintf(context->gpu, bytes, "cache: %s\n", folder);
+  return 0;
+}
+
 int set_context_device(context_t handle, const char *device, const void *options, size_t options_size) {
-  (void)options, (void)options_size;
-  return add_context_device(handle, device);
+  const OpenclOptions *opencl = options;
+  if (add_context_device(handle, device) != 0) return -1;
+  const int has_cache = strcmp(device, "OCL") == 0 && opencl != NULL && options_size == sizeof *opencl &&
+                        opencl->cache_path != NULL && (opencl->load_cache || opencl->store_cache);
+  return has_cache ? set_gpu_cache(context_of(handle), opencl->cache_path) : 0;
 }
 
 int remove_context_device(context_t handle, const char *device) {

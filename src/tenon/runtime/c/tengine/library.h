@@ -15,5 +15,6 @@ const char *tg_gpu_target(const char *device);
 int tg_set_device(char device[NAME], const char *name); /* 0, or -1 after a message if there is no such device */
 int tg_is_context(context_t context);                   /* whether it is valid; else a message */
 const char *tg_context_device(context_t context);       /* of a new graph; NULL is a private context */
+const char *tg_context_gpu(context_t context);          /* options of a GPU, or NULL */
 
 #endif

@@ -11,10 +11,11 @@
 /* ------------------------------------------------------------------------------------------------------ preparation */
 
 /* The bits of the mask that are processors of this process. */
-static int create_engine(Stage *stage, const struct options *options) {
+static int create_engine(Stage *stage, const struct options *options, const char *gpu) {
   int32_t processors[64];
   Processors own;
   TenonEngineOptions wanted = TENON_ENGINE_OPTIONS_INIT;
+  wanted.gpu = gpu;
   const int most = tenon_bundle_max_threads(stage->bundle);
   wanted.threads = options->num_thread < 1 ? 1 : options->num_thread < most ? options->num_thread : most;
   if (tn_can_pin() && tn_own_processors(&own)) {
@@ -62,7 +63,7 @@ int prerun_graph_multithread(graph_t handle, struct options options) {
   if (tg_plan_stages(graph) != 0) return graph->status = GRAPH_STAT_ERROR, -1;
   for (int i = 0; i < graph->stage_count; i++) {
     Stage *stage = &graph->stages[i];
-    const int status = stage->kernel != NULL ? tg_prerun_kernel(stage) : create_engine(stage, &options);
+    const int status = stage->kernel != NULL ? tg_prerun_kernel(stage) : create_engine(stage, &options, graph->gpu);
     if (status == 0 && (stage->kernel != NULL || find_memory(stage) == 0)) continue;
     end_engines(graph);
     return graph->status = GRAPH_STAT_ERROR, -1;
