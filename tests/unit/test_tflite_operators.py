@@ -11,6 +11,7 @@ import pytest
 
 from evaluate import evaluate
 from tenon.formats import importers
+from tenon.formats.importers.tflite import recurrent
 from tenon.network.graph.graph import Array
 from tflite_models import Model
 
@@ -206,6 +207,13 @@ class Lstm:
 S = RNG.uniform(-1, 1, (T, B, IN)).astype(np.float32)
 
 
+@pytest.fixture(params=["nodes", "loop"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step by nodes of its own, and all steps by one node with a body."""
+    monkeypatch.setattr(recurrent, "UNROLLED", T if request.param == "nodes" else 1)
+
+
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize(
     "kind", [{}, {"coupled": True}, {"peep": True}, {"out": 2}, {"norm": True, "coupled": True, "peep": True, "out": 3}]
 )
@@ -217,6 +225,7 @@ def test_sequence_lstm(kind: dict[str, Any]) -> None:
     np.testing.assert_allclose(output, cell.run(S), atol=1e-5)
 
 
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("merged", [False, True])
 def test_bidirectional_lstm(merged: bool) -> None:
     ahead, back = (Lstm(np.random.default_rng(i)) for i in range(2))
@@ -244,6 +253,7 @@ def weights(seed: int) -> list[Array]:
     return [rng.uniform(-0.7, 0.7, dims).astype(np.float32) for dims in ((H, IN), (H, H), (H,))]
 
 
+@pytest.mark.usefixtures("steps")
 def test_rnn_sequences() -> None:
     zeros = np.zeros((B, H), np.float32)
     (output,) = single("UNIDIRECTIONAL_SEQUENCE_RNN", [S, *weights(1), None], (T, B, H), activation=4, time_major=True)

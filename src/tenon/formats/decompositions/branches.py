@@ -13,7 +13,8 @@ from tenon.network.ops.branch import If
 from tenon.network.ops.comparison import Where
 
 Branch = Callable[[], Sequence[Value]]
-"""Adds the nodes of a branch to the graph and returns its results."""
+"""Adds the nodes of a branch to the graph and returns its results, a list that may grow while the other branch is
+imported."""
 
 
 def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin: Origin) -> list[Value]:
@@ -23,9 +24,15 @@ def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin:
     UntypedError where these are not known.
     """
     problems = len(writer.problems)
-    first, second = (imported(writer.graph, branch) for branch in branches)
+    bounds, results = [len(writer.graph)], list[Sequence[Value]]()
+    for branch in branches:
+        results.append(branch())
+        bounds.append(len(writer.graph))
     if len(writer.problems) > problems:
-        return [Value(writer.names.fresh(origin.layer)) for _ in first.results]
+        return list(results[0])
+    nodes = writer.graph.nodes
+    second = BranchNodes(writer.graph, nodes[bounds[1] :], results[1])
+    first = BranchNodes(writer.graph, nodes[bounds[0] : bounds[1]], results[0])
     _check(writer, condition, first, second)
     pairs = list(zip(first.results, second.results, strict=True))
     apart = [i for i, (a, b) in enumerate(pairs) if a is not b]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from tenon.formats.decompositions.branches import BranchNodes, imported
+from tenon.formats.decompositions.counted_loops import LoopState, counts, first_number, known_count, written_row
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.graph_builder.node_context import NodeBuilder
 from tenon.network.graph.graph import Array, Origin, Value
@@ -15,8 +17,12 @@ from tenon.network.graph.outline import outline
 from tenon.network.graph.types import LARGEST_BUFFER, DType, TensorType
 from tenon.network.graph.writer import Writer, is_known
 from tenon.network.ops.comparison import Where
+from tenon.network.ops.move import Concat
 from tenon.network.ops.pointwise import Add
 from tenon.network.ops.scan import Scan
+from tenon.network.ops.shape import Reshape
+
+T = TypeVar("T")
 
 UNROLLED = 32
 """The most steps of a layer that become nodes of their own; more become a loop.  Both run equally fast; passes see
@@ -63,6 +69,8 @@ class LoopNode:
     name: str
     states: list[tuple[Value, Value]] = field(default_factory=list)
     slices: list[tuple[Value, Value]] = field(default_factory=list)
+    alike: dict[Value, Value] = field(default_factory=dict)
+    """Values in the body that are the same in all iterations, and what they are outside."""
 
     def state(self, initial: Value) -> Value:
         """The value in the body of a state, which has this value before the first iteration."""
@@ -74,7 +82,7 @@ class LoopNode:
 
     def _held(self, pairs: list[tuple[Value, Value]], outside: Value, type: TensorType) -> Value:
         name = self.writer.names.fresh(f"{outside.name}_in_loop")
-        pairs.append((outside, Value(name, TensorType(type.dtype, type.dims))))
+        pairs.append((outside, Value(name, TensorType(type.dtype, type.dims, quant=type.quant))))
         return pairs[-1][1]
 
     def finish(
@@ -99,7 +107,8 @@ class LoopNode:
         given = [value for value, _ in (*self.states, *self.slices)]
         op = Scan(count, len(self.states), len(self.slices), reverse, counted)
         names = [f"{self.name}_{i}" for i in range(len(graph.outputs))]
-        outputs = self.writer.add(op, [*given, *outside], names, self.origin, [graph])
+        given += [self.alike.get(value, value) for value in outside]
+        outputs = self.writer.add(op, given, names, self.origin, [graph])
         return outputs[: len(after)], outputs[len(after) :]
 
 
@@ -152,6 +161,72 @@ def repeat(
     return _Repeating(writer, origin, repetition, most).run(states, add_body)
 
 
+class _StatePlan:
+    """What becomes of the states of a body: some need not be carried.
+
+    ``count`` is the number of iterations, None where it is known only at run time.  ``following`` are the next values
+    of the states that are carried, which are then those of ``loop``; ``rows`` are results to be stacked, ``most`` is
+    how many of them there may be.
+    """
+
+    def __init__(self, loop: LoopNode, states: Sequence[LoopState], count: int | None) -> None:
+        self.states, self.count = states, count
+        self.kinds = [self.kind(states, state) for state in states]
+        self.following = self.chosen("carried", lambda state: state.following)
+        self.rows = self.chosen("row", lambda state: written_row(states, state))
+        self.most = min([LARGEST_COUNT, *self.chosen("row", lambda state: state.first.type.dims[0])])
+        loop.states = self.chosen("carried", lambda state: (state.first, state.held))
+        loop.alike = dict(self.chosen("alike", lambda state: (state.held, state.first)))
+        loop.slices += self.chosen("counter", lambda state: (self.numbers(loop.writer, state), state.held))
+
+    def kind(self, states: Sequence[LoopState], state: LoopState) -> str:
+        if state.following is state.held:
+            return "alike"
+        if self.count is not None and self.count < LARGEST_COUNT and counts(state) and first_number(state) is not None:
+            return "counter"
+        fits = self.count is None or self.count <= (state.first.type.dims or (0,))[0]
+        return "row" if fits and written_row(states, state) is not None else "carried"
+
+    def chosen(self, kind: str, part: Callable[[LoopState], T | None]) -> list[T]:
+        parts = (part(state) for own, state in zip(self.kinds, self.states, strict=True) if own == kind)
+        return [each for each in parts if each is not None]
+
+    def numbers(self, writer: Writer, state: LoopState, last: bool = False) -> Value:
+        """The values of a counter in all iterations, one after the other along a new axis; or that after the last."""
+        first, count, type = first_number(state) or 0, self.count or 0, state.first.type
+        if last:
+            return writer.constant(f"{state.held.name}_last", np.full(type.dims, first + count, type.dtype.numpy))
+        numbers = np.arange(first, first + count).astype(type.dtype.numpy).reshape(-1, *type.dims)
+        return writer.constant(f"{state.held.name}_numbers", numbers)
+
+    def finals(self, writer: Writer, origin: Origin, carried: Sequence[Value], stacked: Sequence[Value]) -> list[Value]:
+        """The last values of all states, from those of the states that are carried and the stacked rows."""
+        last, rows = iter(carried), iter(stacked)
+
+        def final(kind: str, state: LoopState) -> Value:
+            match kind:
+                case "alike":
+                    return state.first
+                case "counter":
+                    return self.numbers(writer, state, last=True)
+                case "row":
+                    return _whole(writer, origin, next(rows), state.first)
+            return next(last)
+
+        return [final(kind, state) for kind, state in zip(self.kinds, self.states, strict=True)]
+
+
+def _whole(writer: Writer, origin: Origin, rows: Value, like: Value) -> Value:
+    """Stacked rows [n, 1, ...] as the tensor that they were written into, with zeros behind them."""
+    dims = like.type.dims
+    shape = writer.constant(f"{rows.name}_dims", np.array((rows.type.dims[0], *dims[1:]), np.int64))
+    (flat,) = writer.add(Reshape(), [rows, shape], [f"{rows.name}_flat"], origin)
+    if rows.type.dims[0] == dims[0]:
+        return flat
+    rest = np.zeros((dims[0] - rows.type.dims[0], *dims[1:]), like.type.dtype.numpy)
+    return writer.add(Concat(0), [flat, writer.constant(f"{rows.name}_rest", rest)], [f"{rows.name}_whole"], origin)[0]
+
+
 class _Repeating:
     def __init__(self, writer: Writer, origin: Origin, repetition: Repetition, most: int | None) -> None:
         self.writer, self.origin, self.repetition, self.most = writer, origin, repetition, most
@@ -172,31 +247,52 @@ class _Repeating:
         problems = len(writer.problems)
         nodes = imported(writer.graph, body)
         if len(writer.problems) > problems:
-            untyped = [Value(writer.names.fresh("state")) for _ in states]
-            return Repeated(untyped, [Value(writer.names.fresh("result")) for _ in made[0].results], None)
+            return Repeated(made[0].states, made[0].results, None)
         if not nodes.known:
             raise UntypedError
-        return self.finished(nodes, number, made[0])
+        pairs = zip(self.loop.states, made[0].states, strict=True)
+        given = [LoopState(first, held, following) for (first, held), following in pairs]
+        condition = self.decided(given, made[0].condition)
+        return self.finished(nodes, number, RepeatedBody(condition, made[0].states, made[0].results), given)
 
-    def finished(self, nodes: BranchNodes, number: Value, body: RepeatedBody) -> Repeated:
+    def decided(self, states: Sequence[LoopState], condition: Value) -> Value:
+        """The condition, or true where it only counts iterations, whose number is then that of ``repetition``."""
+        start = self.repetition.start
+        if self.repetition.trips is not None or not (start is None or _holds(start)):
+            return condition
+        count = known_count(states, condition)
+        if count is None:
+            return condition
+        self.repetition = Repetition(self.constant(np.array(count)), None)
+        return self.writer.constant(f"{self.loop.name}_holds", np.array(True))
+
+    def finished(self, nodes: BranchNodes, number: Value, body: RepeatedBody, states: Sequence[LoopState]) -> Repeated:
         """The loop with the states that count its iterations, where it needs them."""
-        counted, numbered = self.is_counted(body), bool(number.uses or any(v is number for v in nodes.results))
-        count, graph = self.largest(counted, body.results), self.writer.graph
-        hidden: list[tuple[Value, Value, Value]] = []
+        counted = self.is_counted(body)
+        plan = _StatePlan(self.loop, states, None if counted else self.repetition.count)
+        results = [*body.results, *plan.rows]
+        count, graph = self.largest(counted, results, plan.most), self.writer.graph
+        nodes = BranchNodes(graph, nodes.nodes, [*([body.condition] if counted else []), *plan.following, *results])
+        self.loop.slices = [(whole, held) for whole, held in self.loop.slices if held.uses or held in nodes.results]
+        numbered = bool(number.uses) or number in nodes.results
+        hidden: list[LoopState] = []
         first = self.first_count() if counted else number
         before = len(graph)
         if counted:
             held = Value(self.writer.names.fresh("count"), TensorType(DType.I64, ()))
-            hidden.append((first, held, self.count_after(held, body.condition)))
+            hidden.append(LoopState(first, held, self.count_after(held, body.condition)))
         if numbered and not counted:
             self.loop.slices.append((self.constant(np.arange(count)), number))
         elif numbered or (counted and body.results):
-            hidden.append((self.constant(np.array(0)), number, self.add(Add(), number, self.constant(np.array(1)))))
+            following = self.add(Add(), number, self.constant(np.array(1)))
+            hidden.append(LoopState(self.constant(np.array(0)), number, following))
         nodes.nodes += graph.nodes[before:]
-        self.loop.states[:0] = [(initial, inside) for initial, inside, _ in hidden]
-        after = [*(following for _, _, following in hidden), *body.states]
-        last, stacked = self.loop.finish(nodes, after, body.results, count, counted=counted)
-        return Repeated(last[len(hidden) :], stacked, last[1] if counted and stacked else None)
+        self.loop.states[:0] = [(state.first, state.held) for state in hidden]
+        after = [*(state.following for state in hidden), *plan.following]
+        last, stacked = self.loop.finish(nodes, after, results, count, counted=counted)
+        own = len(body.results)
+        finals = plan.finals(self.writer, self.origin, last[len(hidden) :], stacked[own:])
+        return Repeated(finals, stacked[:own], last[1] if counted and own else None)
 
     def is_counted(self, body: RepeatedBody) -> bool:
         """Whether a state has to say how often the body runs."""
@@ -205,9 +301,9 @@ class _Repeating:
             not _holds(body.condition)
         )
 
-    def largest(self, counted: bool, results: Sequence[Value]) -> int:
+    def largest(self, counted: bool, results: Sequence[Value], most: int) -> int:
         """The largest number of iterations.  Raises RefusedError where that has to be known and is not."""
-        count = min(self.repetition.count, self.most or LARGEST_COUNT)
+        count = min(self.repetition.count, self.most or LARGEST_COUNT, most)
         if counted and not results:
             return count
         if count >= LARGEST_COUNT and not counted:

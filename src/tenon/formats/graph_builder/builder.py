@@ -38,7 +38,7 @@ from tenon.network.graph.fixed import bindings, data_for
 from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.random_weights import placeholder
 from tenon.network.graph.types import DType, TensorType
-from tenon.network.graph.writer import HOSTILE, Writer, is_known, reason
+from tenon.network.graph.writer import HOSTILE, Mark, Writer, is_known, reason
 
 if TYPE_CHECKING:
     from tenon.formats.model_files.model_file import ModelFile
@@ -60,6 +60,16 @@ class _ImportedLayer:
     reads: set[str] = field(default_factory=set)
     makes: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BuilderMark:
+    """The state of a ``GraphBuilder``, to return to."""
+
+    writer: Mark
+    layers: int
+    inputs: int
+    scope: dict[str, Value]
 
 
 class GraphBuilder:
@@ -86,6 +96,22 @@ class GraphBuilder:
         self._named: set[Value] = set()
         self._failed: set[Value] = set()
         self._declared: dict[str, TensorType] = {}
+
+    # --------------------------------------------------------------------------------------- attempts
+    def mark(self) -> BuilderMark:
+        """The present state, for ``restore``."""
+        return BuilderMark(self.writer.mark(), len(self._layers), len(self.graph.inputs), dict(self.scope))
+
+    def restore(self, mark: BuilderMark) -> None:
+        """Take back everything that was built since then."""
+        self.writer.restore(mark.writer)
+        self.scope = dict(mark.scope)
+        del self._layers[mark.layers :]
+        del self.graph.inputs[mark.inputs :]
+
+    def unchanged_since(self, mark: BuilderMark) -> bool:
+        """Whether neither a problem was reported nor an input added since then."""
+        return len(self.writer.problems) == mark.writer.problems and len(self.graph.inputs) == mark.inputs
 
     # ----------------------------------------------------------------------------------------- tensors
     def input(self, name: str, type: TensorType) -> Value:

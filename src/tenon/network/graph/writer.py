@@ -7,7 +7,8 @@ problem stay untyped, and ``finish`` reports all problems.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,9 @@ FOLDING_ALLOWANCE = 2**28
 MOST_NODES = 2**16
 """Most nodes after expanding functions and loops: far more than networks for edge devices have, and built in seconds.
 A file of a kilobyte can expand to billions."""
+
+NESTED_ATTEMPTS = 4
+"""Loops within each other of which several ways to import them are tried."""
 
 HOSTILE = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 """Exceptions caused by inconsistent attributes or data of damaged models."""
@@ -97,6 +101,22 @@ class Writer:
         self._allowance = FOLDING_ALLOWANCE + 4 * model_bytes
         self._macs = FOLDING_MACS
         self._nodes = MOST_NODES
+        self.attempts = 0
+        """Attempts that are going on, one within the other; ``restore`` may take each of them back."""
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A context manager around what may be taken back by ``restore``."""
+        self.attempts += 1
+        try:
+            yield
+        finally:
+            self.attempts -= 1
+
+    @property
+    def may_attempt(self) -> bool:
+        """Whether there may be another attempt within those that are going on: their number is exponential in these."""
+        return self.attempts < NESTED_ATTEMPTS
 
     def report(
         self,

@@ -35,10 +35,11 @@ Way = Callable[[], list[Entry]]
 def _first_possible(call: SubgraphNode, ways: Sequence[Way]) -> list[Entry]:
     """The outputs by the first of several ways by which the node can be imported.  What is wrong with the last one is
     reported where none is possible; where types are not known, no other way is tried."""
-    for way in ways[:-1]:
+    for way in ways[:-1] if call.importer.writer.may_attempt else ():
         mark = call.importer.mark()
         try:
-            results = way()
+            with call.importer.writer.attempt():
+                results = way()
         except UntypedError:
             raise
         except (RefusedError, ShapeError):
@@ -64,6 +65,8 @@ def loop(call: SubgraphNode) -> list[Entry]:
         return _unrolled(call, 0)
     if not known:
         return _repeated_alone(call, repetition)
+    if not call.importer.writer.may_attempt:
+        return _repeated(call, repetition)
     ways: list[Way] = [partial(_repeated, call, repetition), partial(_unrolled, call, count)]
     if count <= UNROLLED and (repetition.start is None or repetition.start.data is not None):
         ways.insert(0, partial(_unrolled, call, count, masked=False))

@@ -1,16 +1,20 @@
-"""Control flow and variables of TFLite, resolved while importing.
+"""Control flow and variables of TFLite.
 
-Sub-graphs are inlined.  A loop is unrolled as long as its condition is known.  A condition that is known picks a
-branch; otherwise both are computed, and the results and what they assign to variables are chosen at run time.
+A condition that is known picks a branch, which is inlined; otherwise both become bodies of a node that runs one of
+them and decides what is assigned to variables.  The body of a loop of many steps, or whose condition is computed at run
+time, is repeated; other loops are unrolled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from tenon.formats.decompositions.branches import choose
+from tenon.formats.decompositions.loops import UNROLLED, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
-from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, variable_name
+from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
 from tenon.network.graph.graph import Value
 
 MAX_STEPS = 4096
@@ -23,15 +27,71 @@ def _arguments(node: TfliteNode, first: int = 0) -> list[Argument]:
 
 
 def _while(node: TfliteNode) -> Sequence[Argument]:
-    state, problems = _arguments(node), node.builder.writer.problems
-    for _ in range(MAX_STEPS + 1):
+    """WHILE: unrolled where it is short, else a node that repeats its body, or unrolled where that does not fit."""
+    builder, state = node.builder, _arguments(node)
+    numbers = node.integer("condition"), node.integer("body")
+    if any(isinstance(value, Handle) for value in state) or uses_variables(node.importer.graphs, numbers):
+        return _unrolled(node, state, MAX_STEPS)
+    if not builder.writer.may_attempt:
+        return _repeated(node, state)
+    mark = builder.mark()
+    try:
+        with builder.writer.attempt():
+            return _unrolled(node, state, UNROLLED)
+    except _LongLoopError:
+        builder.restore(mark)
+    try:
+        with builder.writer.attempt():
+            results = _repeated(node, state)
+        if builder.unchanged_since(mark):
+            return results
+        reason = builder.writer.problems[mark.writer.problems].what if builder.writer.problems else ""
+    except RefusedError as error:
+        reason = error.what
+    builder.restore(mark)
+    try:
+        return _unrolled(node, state, MAX_STEPS)
+    except _LongLoopError as error:
+        raise RefusedError(f"{error.what}; its body does not fit into a loop: {reason}", error.remedy) from None
+
+
+class _LongLoopError(RefusedError):
+    """A loop of more steps than are unrolled, or of a number that is computed at run time."""
+
+
+def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Argument]:
+    """The states after a loop as copies of its body.  Raises _LongLoopError."""
+    problems = node.builder.writer.problems
+    for _ in range(most + 1):
         before = len(problems)
-        if not _truth(node, node.importer.call(node.integer("condition"), state)[:1]):
+        if not _truth(node, node.importer.call(node.integer("condition"), state, apart=True)[:1]):
             return state
-        state = node.importer.call(node.integer("body"), state)
+        state = node.importer.call(node.integer("body"), state, apart=True)
         if len(problems) > before:
             return state  # the operators of the body are refused: every step would say the same
-    raise RefusedError(f"its loop runs more than {MAX_STEPS} steps", _UNROLL)
+    raise _LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
+
+
+def _repeated(node: TfliteNode, state: Sequence[Argument]) -> Sequence[Argument]:
+    """The states after a loop as a node with a body.  Raises RefusedError."""
+    importer, builder = node.importer, node.builder
+    initial = [value for value in state if isinstance(value, Value)]
+    if len(initial) < len(state):
+        raise RefusedError("a state of its loop is a variable or complex")
+
+    def holds(values: Sequence[Value], *, apart: bool) -> Value:
+        (condition, *_) = importer.call(node.integer("condition"), values, apart=apart)
+        if not isinstance(condition, Value):
+            raise RefusedError("its condition gives no result")
+        return builder.reshape(condition, ()) if builder.type(condition).rank else condition
+
+    def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
+        after = _tensors(importer.call(node.integer("body"), kept, apart=True))
+        return RepeatedBody(holds(after, apart=True), after, [])
+
+    start = holds(initial, apart=False)
+    made = repeat(builder.writer, builder.origin, Repetition(None, start), initial, body, None)
+    return list(made.states)
 
 
 def _truth(node: TfliteNode, results: Sequence[Argument]) -> bool:
@@ -44,7 +104,7 @@ def _truth(node: TfliteNode, results: Sequence[Argument]) -> bool:
         inputs = node.builder.writer.need(value)
         fixed = " and ".join(f"--value {name}=..." for name in inputs)
         remedy = f"fix {fixed}, or cut the model around it with --from and --to" if inputs else _UNROLL
-        raise RefusedError("the condition of its loop is computed at run time", remedy)
+        raise _LongLoopError("the condition of its loop is computed at run time", remedy)
     return bool(value.data.item())
 
 
@@ -56,46 +116,69 @@ def _if(node: TfliteNode) -> Sequence[Argument]:
         return node.importer.call(branches[0 if condition.data.item() else 1], arguments)
     if node.builder.type(condition).rank:
         condition = node.builder.reshape(condition, ())
-    return _both(node, condition, branches, arguments)
+    return _chosen(node, condition, branches, arguments)
 
 
-def _both(node: TfliteNode, condition: Value, branches: Sequence[int], arguments: Sequence[Argument]) -> list[Argument]:
-    """The results of two branches, and the variables after them, chosen by a condition."""
+def _chosen(
+    node: TfliteNode, condition: Value, branches: Sequence[int], arguments: Sequence[Argument]
+) -> list[Argument]:
+    """The results of the branch that a condition picks at run time, which also decides what variables keep."""
     variables = node.importer.variables
     before, outer = dict(variables.current), variables.conditional
-    results, after = [], []
-    variables.conditional = True
-    for branch in branches:
+    made, after, values = list[list[Argument]](), list[dict[str, Value]](), (list[Value](), list[Value]())
+
+    def branch(which: int) -> list[Value]:
         variables.current = {**variables.states, **before}
-        results.append(node.importer.call(branch, arguments))
+        made.append(node.importer.call(branches[which], arguments, apart=True))
         after.append(variables.current)
-    variables.conditional = outer
-    names = {**after[0], **after[1]}
-    first, second = ({**variables.states, **chosen} for chosen in after)
-    variables.current = {name: _choice(node, condition, first[name], second[name]) for name in names}
-    return [_chosen(node, condition, a, b) for a, b in zip(*results, strict=True)]
+        if which == 1:
+            _check_alike(*made)
+            names = {**after[0], **after[1]}
+            for k in (0, 1):
+                kept = {**variables.states, **after[k]}
+                values[k].extend((*_tensors(made[k]), *(kept[name] for name in names)))
+        return values[which]
+
+    variables.conditional = True
+    try:
+        chosen = choose(node.builder.writer, condition, [partial(branch, 0), partial(branch, 1)], node.builder.origin)
+    finally:
+        variables.conditional = outer
+    results, names = len(_tensors(made[0])), {**after[0], **after[1]}
+    variables.current = dict(zip(names, chosen[results:], strict=True))
+    return _rebuilt(made[0], chosen[:results])
 
 
-def _chosen(node: TfliteNode, condition: Value, a: Argument, b: Argument) -> Argument:
-    if isinstance(a, Complex) and isinstance(b, Complex):
-        return Complex(*(_choice(node, condition, x, y) for x, y in zip(a.parts, b.parts, strict=True)))
-    if not isinstance(a, Value) or not isinstance(b, Value):
-        if a != b:
+def _check_alike(first: Sequence[Argument], second: Sequence[Argument]) -> None:
+    for a, b in zip(first, second, strict=True):
+        if type(a) is not type(b) or (isinstance(a, Handle) and a != b):
             raise RefusedError("its branches refer to different variables, and its condition is computed at run time")
-        return a
-    return _choice(node, condition, a, b)
 
 
-def _choice(node: TfliteNode, condition: Value, a: Value, b: Value) -> Value:
-    if a is b:
-        return a
-    shapes = [list(node.builder.dims(value)) for value in (a, b)]
-    if shapes[0] != shapes[1]:
-        raise RefusedError(
-            f"its condition is computed at run time, and its branches have results of {shapes[0]} and {shapes[1]}",
-            "cut the model around it with --from and --to",
-        )
-    return node.builder.add("Where", condition, a, b)
+def _tensors(arguments: Sequence[Argument]) -> list[Value]:
+    """The tensors that arguments consist of."""
+    values: list[Value] = []
+    for argument in arguments:
+        match argument:
+            case Complex():
+                values += argument.parts
+            case Value():
+                values.append(argument)
+    return values
+
+
+def _rebuilt(arguments: Sequence[Argument], values: Sequence[Value]) -> list[Argument]:
+    """Arguments like these, of other tensors."""
+    rest, made = iter(values), list[Argument]()
+    for argument in arguments:
+        match argument:
+            case Complex():
+                made.append(Complex(next(rest), next(rest)))
+            case Value():
+                made.append(next(rest))
+            case Handle():
+                made.append(argument)
+    return made
 
 
 def _call_once(node: TfliteNode) -> Sequence[Argument]:

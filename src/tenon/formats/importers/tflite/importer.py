@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from tenon.formats.decompositions.channels_last import ChannelsLast
 from tenon.formats.graph_builder.errors import RefusedError, unknown
 from tenon.formats.importers.shared.tensorflow_family import TensorflowFamilyNode
 from tenon.formats.importers.tflite.content import TfliteGraph, TfliteOperation, TfliteTensor
+from tenon.formats.importers.tflite.row_updates import row_updates
 from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, Variables
 from tenon.network.graph.graph import Array, Graph, Stored, Value
 from tenon.network.graph.types import WHOLE, DType, Quant, TensorType
@@ -38,8 +40,8 @@ class TfliteImporter:
         self.movers = movers
         self.builder.remember()
         self.names = _unique([t.name for t in content.tensors])
-        self.reals: dict[Value, Value] = {}
-        self.counts: dict[Value, Value] = {}
+        self.reals: MutableMapping[Value, Value] = {}
+        self.counts: MutableMapping[Value, Value] = {}
         self.stepped: set[Value] = set()
         """Values in steps of the scale of the tensor that they become."""
         self.tables: dict[str, Value] = {}
@@ -52,7 +54,10 @@ class TfliteImporter:
         self.complex: dict[int, Complex] = {}
         """Tensors of this sub-graph that hold complex numbers."""
         self.calls = itertools.count()
+        self.updates = row_updates(content)
         self.depth = 0
+        self.callers: tuple[TfliteGraph, ...] = (content,)
+        """The sub-graphs that are being imported, one within the other."""
 
     def run(self) -> Graph:
         """Raises ModelError listing every problem."""
@@ -78,6 +83,8 @@ class TfliteImporter:
         for name in (self.names[i] for i in operation.inputs if i >= 0):
             if name in self.builder:
                 self.builder[name]  # the builder records that it is read, even if the operator is refused
+        if self.row_update(operation):
+            return
         try:
             if function is None:
                 raise unknown(operation.type, self.operators)
@@ -97,6 +104,21 @@ class TfliteImporter:
             else:
                 self.set_argument(i, value)
 
+    def row_update(self, operation: TfliteOperation) -> bool:
+        """Import an operator that is part of the update of a row whose number is not known; False if it is none."""
+        for result, update in self.updates.items():
+            index = self.builder.scope.get(self.names[update.index])
+            if index is None or index.constant:
+                continue
+            if operation.outputs[0] in update.slices:
+                return True
+            if operation.outputs[0] == result:
+                number = self.builder.reshape(self.builder.add("Cast", index, to="i64"), (1, 1))
+                whole, row = self.raw(update.whole), self.raw(update.row)
+                self.store(result, self.builder.add("ScatterND", whole, number, row))
+                return True
+        return False
+
     def moved_parts(self, node: TfliteNode, function: OperatorFunction) -> list[Argument]:
         """The results of an operator that only moves elements; both parts of complex numbers are moved alike."""
         numbers = [i for i in node.operation.inputs if i in self.complex]
@@ -108,15 +130,23 @@ class TfliteImporter:
             results.append([v for v in _listed(function(node)) if isinstance(v, Value)])
         return [Complex(*pair) for pair in zip(*results, strict=True)]
 
-    def call(self, number: int, arguments: Sequence[Argument]) -> list[Argument]:
-        """The results of another sub-graph, whose operators become part of this graph.  Raises RefusedError."""
+    def call(self, number: int, arguments: Sequence[Argument], *, apart: bool = False) -> list[Argument]:
+        """The results of another sub-graph, whose operators become part of this graph.  Raises RefusedError.
+
+        ``apart``: they become part of a body, so nothing outside may share what they compute.
+        """
         if not 0 < number < len(self.graphs):
             raise RefusedError(f"it calls sub-graph {number}, which does not exist")
+        if any(graph is self.graphs[number] for graph in self.callers):
+            raise RefusedError(f"sub-graph {number} calls itself")
         if self.depth >= MAX_DEPTH:
             raise RefusedError(f"sub-graphs call each other more than {MAX_DEPTH} deep")
         inner = copy.copy(self)
         inner.content, inner.handles, inner.complex = self.graphs[number], {}, {}
-        inner.depth = self.depth + 1
+        inner.updates = row_updates(inner.content)
+        inner.depth, inner.callers = self.depth + 1, (*self.callers, inner.content)
+        if apart:
+            inner.reals, inner.counts = ChainMap({}, self.reals), ChainMap({}, self.counts)
         inner.names = _unique([f"{inner.content.name}/{next(self.calls)}/{t.name}" for t in inner.content.tensors])
         if len(arguments) != len(inner.content.inputs):
             raise RefusedError(f"sub-graph {number} has {len(inner.content.inputs)} inputs, not {len(arguments)}")

@@ -1,4 +1,4 @@
-"""TFLite's recurrent operators, unrolled over time.
+"""TFLite's recurrent operators, unrolled over time or, beyond some steps, as loops.
 
 Sequences begin with states of zeros.  Operators of one step keep their state between runs in a variable: that is an
 input of the graph in f32 (of integer operators: as it is stored), named as the variable, and an output named
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tenon.formats.decompositions.loops import UNROLLED, scan
 from tenon.formats.decompositions.recurrent_layers import MAX_STEPS
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import Outputs
@@ -54,6 +55,10 @@ def _optional(node: TfliteNode, k: int) -> Value | None:
     return node.builder.constant(_real(node, k), "weights") if node.has(k) else None
 
 
+Step = Callable[[Value, Sequence[Value]], Sequence[Value]]
+"""f(rows of a step, states) -> the next states, of which the first is the result of the step."""
+
+
 @dataclass(frozen=True)
 class _TimeSteps:
     """A sequence as rows of [steps * batch], in the order of time."""
@@ -70,9 +75,33 @@ class _TimeSteps:
         """[steps, batch, numbers]."""
         return self.layer.builder.pack(outputs, 0)
 
-    @property
-    def order(self) -> range:
-        return range(self.steps)
+    def run(
+        self, rows: Value, states: Sequence[Value], step: Step, *, backwards: bool
+    ) -> tuple[Value, Sequence[Value]]:
+        """The first state of all steps, [steps, batch, numbers], and the last states; ``rows`` are those of all steps,
+        of which each takes its part."""
+        if self.steps > UNROLLED:
+            return self.repeated(rows, states, step, backwards=backwards)
+        outputs = []
+        for t in reversed(range(self.steps)) if backwards else range(self.steps):
+            states = step(self.part(rows, t), states)
+            outputs.append(states[0])
+        return self.joined(outputs[::-1] if backwards else outputs), states
+
+    def repeated(
+        self, rows: Value, states: Sequence[Value], step: Step, *, backwards: bool
+    ) -> tuple[Value, Sequence[Value]]:
+        """The same by one node that repeats a step."""
+        builder = self.layer.builder
+        parts = builder.reshape(rows, (self.steps, self.batch, builder.dims(rows)[-1]))
+
+        def iteration(slices: Sequence[Value], now: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+            after = step(slices[0], now)
+            return after, [after[0]]
+
+        name = builder.origin.layer or "recurrent"
+        last, (outputs,) = scan(builder, [parts], states, iteration, name=name, reverse=backwards)
+        return outputs, last
 
 
 def _rows(node: TfliteNode, x: Value) -> tuple[_TimeSteps, Value]:
@@ -117,14 +146,15 @@ class _Lstm:
         own = builder.add("Gemm", rows, _matrix(node, [self.w[k] for k in gates]), bias, transB=1)
         recurrent = _matrix(node, [self.r[k] for k in gates])
         size, width = builder.dims(recurrent)[0] // len(gates), builder.dims(recurrent)[1]
-        h, c = states or (_zeros(node, time.batch, width), _zeros(node, time.batch, size))
-        outputs = []
-        for t in reversed(time.order) if backwards else time.order:
-            sums = builder.add("Gemm", h, recurrent, time.part(own, t), transB=1)
+
+        def step(part: Value, state: Sequence[Value]) -> tuple[Value, Value]:
+            sums = builder.add("Gemm", state[0], recurrent, part, transB=1)
             split = dict(zip(gates, builder.split(sums, [size] * len(gates), 1), strict=True))
-            h, c = self._step(node, split, c)
-            outputs.append(h)
-        return time.joined(outputs[::-1] if backwards else outputs), h, c
+            return self._step(node, split, state[1])
+
+        first = states or (_zeros(node, time.batch, width), _zeros(node, time.batch, size))
+        outputs, (h, c) = time.run(own, first, step, backwards=backwards)
+        return outputs, h, c
 
     def _step(self, node: TfliteNode, sums: dict[int, Value], c: Value) -> tuple[Value, Value]:
         builder = node.builder
@@ -224,11 +254,13 @@ def _plain(
     time, rows = _rows(node, x)
     own = builder.add("Gemm", rows, _matrix(node, [first]), _optional(node, first + 2), transB=1)
     recurrent = _matrix(node, [first + 1])
-    h, outputs = state or _zeros(node, time.batch, builder.dims(recurrent)[0]), []
-    for t in reversed(time.order) if backwards else time.order:
-        h = _activation(node, builder.add("Gemm", h, recurrent, time.part(own, t), transB=1))
-        outputs.append(h)
-    return time.joined(outputs[::-1] if backwards else outputs), h
+
+    def step(part: Value, states: Sequence[Value]) -> Sequence[Value]:
+        return [_activation(node, builder.add("Gemm", states[0], recurrent, part, transB=1))]
+
+    start = state or _zeros(node, time.batch, builder.dims(recurrent)[0])
+    outputs, (h,) = time.run(own, [start], step, backwards=backwards)
+    return outputs, h
 
 
 def rnn(node: TfliteNode) -> Outputs:

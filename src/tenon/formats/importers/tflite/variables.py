@@ -120,21 +120,37 @@ ANY = "?"
 
 def _assigned(graphs: Sequence[TfliteGraph]) -> Iterator[str]:
     """Variables that are assigned in the main sub-graph, or in one that it calls for every run."""
-    todo, visited = [0], set[int]()
+    for graph in _called(graphs, [0]):
+        handles = dict[int, str]()
+        for operation in graph.operations:
+            if operation.type == "VAR_HANDLE" and operation.outputs:
+                handles[operation.outputs[0]] = variable_name(operation.options)
+            elif operation.type == "ASSIGN_VARIABLE" and operation.inputs:
+                yield handles.get(operation.inputs[0], ANY)
+
+
+def uses_variables(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> bool:
+    """Whether sub-graphs, or those that they call, read or assign variables or keep states between runs."""
+    operations = (operation.type for graph in _called(graphs, numbers) for operation in graph.operations)
+    return any(type in KEEPING for type in operations)
+
+
+KEEPING = frozenset(("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE", "LSTM", "RNN", "SVDF"))
+"""Operators whose results depend on runs before."""
+
+
+def _called(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> Iterator[TfliteGraph]:
+    """Some sub-graphs, and those that they call for every run."""
+    todo, visited = [*numbers], set[int]()
     while todo:
         number = todo.pop()
         if number in visited or not 0 <= number < len(graphs):
             continue
         visited.add(number)
-        handles = dict[int, str]()
+        yield graphs[number]
         for operation in graphs[number].operations:
-            options = operation.options
-            if operation.type == "VAR_HANDLE" and operation.outputs:
-                handles[operation.outputs[0]] = variable_name(options)
-            elif operation.type == "ASSIGN_VARIABLE" and operation.inputs:
-                yield handles.get(operation.inputs[0], ANY)
-            elif operation.type in ("IF", "WHILE"):
-                todo += [int(n) for n in options.values()]
+            if operation.type in ("IF", "WHILE"):
+                todo += [int(n) for n in operation.options.values()]
 
 
 def variable_name(options: Mapping[str, Any]) -> str:
