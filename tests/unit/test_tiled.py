@@ -13,7 +13,7 @@ import pytest
 from check_kernels import FaultError, check
 from interpret import interpret
 from loop_operations import KernelError
-from lowered import MACHINES, Ask, run_lowered
+from lowered import MACHINES, Ask, make_site, run_lowered, run_site
 from mutants import mutants
 from operator_cases import LOWERED
 from tenon.errors import InternalError
@@ -203,6 +203,23 @@ def test_operators_in_work_groups(name: str, monkeypatch: pytest.MonkeyPatch) ->
     got, expected = (a.astype(np.float32) for a in (got, *case.op.evaluate(case.arrays())))
     tolerance = max(case.tolerance, 1e-5)
     np.testing.assert_allclose(got, expected, atol=tolerance * float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", ["Gemm::all_variable", "MatMul::weights", "MatMul::row"])
+def test_products_offer_candidates(name: str) -> None:
+    """``tenon tune`` measures them; each gives the result."""
+    operator, _, label = name.partition("::")
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
+    arrays, (expected,) = case.arrays(), case.op.evaluate(case.arrays())
+    site = make_site(case.op, arrays, GPU, case.constant)
+    offered = case.op.candidates(site)
+    assert len(offered) > 2
+    assert len({type(each) for each in offered}) > 1
+    assert offered[0] == min(offered, key=lambda each: case.op.cost(replace(site, algorithm=each)).time)
+    for each in (offered[0], offered[-1]):
+        (got,) = run_site(case.op, replace(site, algorithm=each), arrays)
+        np.testing.assert_allclose(got, expected, atol=1e-5 * float(np.abs(expected).max()))
+    assert not case.op.candidates(replace(site, machine=MACHINES["lanes1"]))
 
 
 @pytest.mark.parametrize("name", ["Gemm::one_row", "MatMul::row"])

@@ -89,6 +89,17 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
     return min((each[0] for each in listed if each), key=lambda each: each.compared(problem, machine))
 
 
+def of_product(problem: Problem, machine: Machine) -> tuple[Algorithm, ...]:
+    """The algorithms for a matrix product of floats, best first by estimate, on a machine that runs work groups; ()
+    elsewhere, where ``best`` has no alternative worth measuring."""
+    if machine.launch is None:
+        return ()
+    kinds: tuple[type[Algorithm], ...] = (Tiled, VectorProduct, Direct)
+    able = [kind for kind in kinds if kind.applies(problem, machine)]
+    listed = [each for kind in able for each in kind.candidates(problem, machine, Limits(), kind.offered)]
+    return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
+
+
 def packed_alike(problem: Problem, machine: Machine, other: Algorithm) -> Algorithm | None:
     """An algorithm that packs the weights of ``problem`` as ``other`` packs those of the same layer in another shape;
     None if there is none."""

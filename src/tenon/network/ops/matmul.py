@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.algorithms import rounding
 from tenon.machine.algorithms.base import Algorithm, Stage
-from tenon.machine.algorithms.registry import best, packed_alike
+from tenon.machine.algorithms.registry import best, of_product, packed_alike
 from tenon.machine.kernel_ir.loops import Expr
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Epilogue, Image, identity
@@ -87,6 +87,9 @@ class MatrixProduct:
             batch=self.batch,
             weights=F32 if self.weights is None else site.input(1).dtype,
         )
+
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        return of_product((self.problem(site),), site.machine)
 
     def algorithm(self, site: Site) -> Algorithm:
         """The algorithm chosen, or the best by estimate."""
@@ -213,6 +216,9 @@ class Gemm(Operator):
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
         return operand_image(operand, output.dims) is not None
 
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        return self.product(site)[1].candidates(site) if site.machine.launch is not None else ()
+
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
         return product_packed_alike(site, self.product(site)[1], other, self.product(other)[1])
 
@@ -323,6 +329,9 @@ class MatMul(Operator):
     def fuses(self, inputs: Sequence[TensorType | None], output: TensorType, operand: TensorType) -> bool:
         matrices = all(t is not None and t.rank >= 2 for t in inputs[:2])
         return matrices and operand_image(operand, output.dims) is not None
+
+    def candidates(self, site: Site) -> tuple[Algorithm, ...]:
+        return self.product(site).candidates(site) if site.machine.launch is not None else ()
 
     def packed_alike(self, site: Site, other: Site) -> Algorithm | None:
         return product_packed_alike(site, self.product(site), other, self.product(other))
