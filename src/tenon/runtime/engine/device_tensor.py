@@ -24,32 +24,32 @@ _BFLOAT = 4
 _NAME, _USED = b"dltensor", b"used_dltensor"
 
 
-class _Device(ctypes.Structure):
+class _DLDevice(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
-class _Type(ctypes.Structure):
+class _DLDataType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", _DLDevice),
         ("rank", ctypes.c_int32),
-        ("type", _Type),
+        ("type", _DLDataType),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("offset", ctypes.c_uint64),
     )
 
 
-class _Managed(ctypes.Structure):
-    """DLManagedTensor, the form without a version."""
+class _DLManagedTensor(ctypes.Structure):
+    """The form without a version."""
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensor))
+_DLManagedTensor._fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _python = ctypes.PyDLL(None)
@@ -140,10 +140,10 @@ class DeviceTensor:
         if stream != -1:
             self._wait(stream or DEFAULT_STREAM)
         shape = (ctypes.c_int64 * max(1, len(self.shape)))(*self.shape)
-        tensor = _Tensor(
-            self.address, _Device(CUDA, self.device), len(self.shape), _type_of(self.dtype), shape, None, 0
+        tensor = _DLTensor(
+            self.address, _DLDevice(CUDA, self.device), len(self.shape), _type_of(self.dtype), shape, None, 0
         )
-        managed = _Managed(tensor, None, _returned)
+        managed = _DLManagedTensor(tensor, None, _returned)
         _lent[ctypes.addressof(managed)] = (managed, shape, self._owner)
         return _python.PyCapsule_New(ctypes.addressof(managed), _NAME, _unused)
 
@@ -151,10 +151,10 @@ class DeviceTensor:
         return f"DeviceTensor({self.dtype}{list(self.shape)} on cuda:{self.device})"
 
 
-def _type_of(dtype: DType) -> _Type:
+def _type_of(dtype: DType) -> _DLDataType:
     numpy = np.dtype(dtype.numpy)
     code = _CODES.get(numpy.kind, _BFLOAT)
-    return _Type(code, 8 * numpy.itemsize, 1)
+    return _DLDataType(code, 8 * numpy.itemsize, 1)
 
 
 class Borrowed:
@@ -164,7 +164,7 @@ class Borrowed:
         self._capsule = value.__dlpack__(stream=stream)
         if not _python.PyCapsule_IsValid(self._capsule, _NAME):
             raise InputError("an array on a GPU gives no DLPack tensor of the form without a version")
-        self._managed = _Managed.from_address(_python.PyCapsule_GetPointer(self._capsule, _NAME))
+        self._managed = _DLManagedTensor.from_address(_python.PyCapsule_GetPointer(self._capsule, _NAME))
         _python.PyCapsule_SetName(self._capsule, _USED)
 
     def address(self, name: str, shape: tuple[int, ...], dtype: DType) -> int:
