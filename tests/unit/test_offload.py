@@ -151,6 +151,22 @@ def test_bundle_from_python(
     assert re.search(r"Negator +3 +512 B +512 B", capsys.readouterr().out)
 
 
+def test_times_and_programs_of_networks_with_parts(model: Path, plugin: Path, tmp_path: Path) -> None:
+    """A timed run calls the device as well; programs that would not call it are refused."""
+    device = load_plugin(plugin)
+    assert device is not None
+    try:
+        made = tenon.compile(model, rewrite=lambda graph: offloaded(graph, device), profile=True)
+        with tenon.open(made) as engine:
+            engine.inputs["x"][...] = X
+            assert len(engine.timestamps()) == 1 + len(engine.manifest.nodes)
+            np.testing.assert_allclose(engine.outputs["y"], EXPECTED, rtol=1e-6)
+    finally:
+        unregister_device("Negator")
+    with pytest.raises(InputError, match="--emit exe: its program does not call Negator, which runs parts"):
+        made.save(tmp_path / "out", emit=("exe",))
+
+
 def answer(done: object) -> Array:
     return np.frombuffer(succeeded(done), np.float32).reshape(X.shape)  # type: ignore[arg-type]
 

@@ -15,6 +15,9 @@ ON_REQUEST: frozenset[Emit] = frozenset(EMIT) - (PARTS - {"ir"})
 COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm", "archive", "cmake", "tar", "mace"})
 """Parts that hold machine code."""
 
+_PROGRAMS: frozenset[Emit] = frozenset({"exe", "html", "npm", "micro", "serial"})
+"""Parts with a program that calls the network."""
+
 _PAGES: frozenset[Emit] = frozenset({"html", "npm"})
 
 
@@ -33,6 +36,15 @@ def check_parts(parts: Sequence[Emit], target: Target, *, zig: bool = True) -> N
     reasons = {part: why_impossible(part, target, zig=zig) for part in parts}
     if problems := [f"--emit {part}: {why}" for part, why in reasons.items() if why]:
         raise InputError("\n".join(problems))
+
+
+def check_programs(parts: Sequence[Emit], devices: Sequence[str]) -> None:
+    """Raises InputError for parts whose programs call no ``devices``, if these run parts of the network."""
+    if devices and (programs := sorted(_PROGRAMS.intersection(parts))):
+        raise InputError(
+            f"--emit {programs[0]}: its program does not call {', '.join(devices)}, which runs parts of the network: "
+            "libtenon and tenon.open do"
+        )
 
 
 def why_impossible(part: Emit, target: Target, *, zig: bool = True) -> str:

@@ -47,7 +47,7 @@ from tenon.runtime.bundle.manifest_parts import (
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.network_digest import network_digest
 from tenon.runtime.bundle.packages import FORMS, Contents
-from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, usual_parts
+from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, check_programs, usual_parts
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
@@ -316,6 +316,7 @@ class Bundle:
 
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
         check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
+        check_programs(emit, self.interface.part_devices)
         return set(emit or self.parts)
 
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:

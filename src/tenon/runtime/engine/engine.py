@@ -219,16 +219,20 @@ class Engine(Locked):
             self._check_open()
             if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds)):
                 self._fill(feeds)
-            self._run_network()
+            self._begin_calls()
+            check_status(self.name, self._pool.run(self._arguments))
+            self._finish_calls()
             results = self._bindings[self._number].results()
             return {name: array.copy() for name, array in results.items()} if copy else results
 
-    def _run_network(self) -> None:
-        calls = self._calls[self._number]
-        for device in calls:
+    def _begin_calls(self) -> None:
+        """Before a run: tells the code of the binding how to call its devices."""
+        for device in self._calls[self._number]:
             device.begin()
-        check_status(self.name, self._pool.run(self._arguments))
-        for device in calls:
+
+    def _finish_calls(self) -> None:
+        """After a run: raises what the devices raised."""
+        for device in self._calls[self._number]:
             device.finish()
 
     def _fill(self, feeds: Feeds) -> None:
@@ -263,7 +267,10 @@ class Engine(Locked):
                 self._stamped = StampedThreadPool(
                     self._library, self.manifest.entry, calls, pool.threads, pool.processors
                 )
-            return self._stamped.stamps(self._arguments)
+            self._begin_calls()
+            stamps = self._stamped.stamps(self._arguments)
+            self._finish_calls()
+            return stamps
 
     @property
     def on_device(self) -> bool:

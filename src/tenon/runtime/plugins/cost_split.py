@@ -76,7 +76,7 @@ def fastest_split(graph: Graph, times: Sequence[PlaceTimes]) -> Places:
     least, improved = split_seconds(graph, times, places), True
     while improved:
         improved = False
-        for place in reversed(range(len(times))):
+        for place in (*range(1, len(times)), 0):
             moved = _moved(graph, times, places, place)
             seconds = split_seconds(graph, times, moved)
             if seconds < least * (1 - 1e-9):
