@@ -126,6 +126,8 @@ class WordC(DeviceC):
 
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
+        if t.lanes > 1 and t.dtype.bytes == 2:
+            return self.vector(t, self.loaded_pairs(address, t))
         if t.lanes > 1:
             one = Type(t.dtype)
             return self.vector(t, [self.load(one, replace(address, at=address.at + i)) for i in range(t.lanes)])
@@ -153,6 +155,13 @@ class WordC(DeviceC):
             return self.whole_stored(words, number, self.to_word(value, t.dtype))
         at, change = self.word_of(number, t.dtype), self.required(f"change{8 * t.dtype.bytes}")
         return self.changed(words, at, f"{change}({self.word(words, at)}, {number}, {self.to_word(value, t.dtype)})")
+
+    def loaded_pairs(self, address: Address, t: Type) -> list[str]:
+        """Four neighbouring elements of 16 bits, of whole words, which the proof shows to be aligned."""
+        words, number = self.located(address)
+        at = self.word_of(number, t.dtype)
+        pairs = [self.word(words, f"{at}{place}") for place in ("", " + 1")]
+        return [half for pair in pairs for half in (f"{pair} & 0xffffu", f"{pair} >> 16u")]
 
     def stored_each(self, address: Address, t: Type) -> Iterator[str]:
         """The statements that store the elements of the vector ``whole``."""
