@@ -27,6 +27,7 @@ int main(int count, char **words) try {
   require(engine.output().shape() == std::vector<std::int64_t>({1, 10}), "shape");
 
   tenon::EngineOptions options;
+  options.gpu = "queue_window: 1\n"; /* of no use to a bundle for processors */
   options.threads = bundle.max_threads() > 1 ? 2 : 1;
   options.share_activations = &engine;
   tenon::Engine second(tenon::Bundle(words[1]), options);  // keeps the bundle

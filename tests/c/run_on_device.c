@@ -1,4 +1,5 @@
 /* Runs a bundle for a device, given as a path, twice, times it, and runs it in a child process; says what came of it.
+   Further arguments: its target, and lines for the GPU.
    The only input is all zeros but for its first element, a float. */
 
 #define _POSIX_C_SOURCE 200809L
@@ -34,7 +35,9 @@ int main(int count, char **words) {
   uint64_t nanoseconds[64];
   options.target = count > 2 ? words[2] : NULL;
   report("open", tenon_bundle_open(words[1], &options, &bundle));
-  ENSURE(tenon_engine_create(bundle, NULL, &engine) == TENON_OK);
+  TenonEngineOptions how = TENON_ENGINE_OPTIONS_INIT;
+  how.gpu = count > 3 ? words[3] : NULL;
+  ENSURE(tenon_engine_create(bundle, &how, &engine) == TENON_OK);
   const char *device = tenon_bundle_device(bundle);
   printf("device: %s\n", device == NULL ? "none, but the processor" : device[0] ? device : tenon_last_error());
   report("prepare", tenon_engine_prepare(engine));

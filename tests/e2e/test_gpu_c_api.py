@@ -73,6 +73,14 @@ def test_what_a_device_refuses_is_a_status(fault: str, status: str, place: Path)
     assert all(f": {status}: small cannot run: " in line for line in refused if not line.startswith("child"))
 
 
+def test_libtenon_passes_options_of_gpus_on(place: Path, tmp_path: Path) -> None:
+    """An engine creates the network twice, before and after it gives its memory back."""
+    words = [str(place / "run_on_device"), str(place / "small.tenon"), "opencl", f"cache: {tmp_path / 'kernels'}\n"]
+    log = tmp_path / "log"
+    succeeded(subprocess.run(words, capture_output=True, check=False, env=with_fault(place, "", log=str(log))))
+    assert [line for line in log.read_text().splitlines() if line in ("source", "binary")] == ["source", "binary"]
+
+
 def test_a_lost_device_is_a_status_and_the_next_run_tries_again(place: Path) -> None:
     listed = lines(place, "lost")
     assert listed[3].startswith("run: TENON_RUN_FAILED: small failed on the device: OpenCL: the device was lost")

@@ -228,6 +228,7 @@ struct EngineOptions {
   std::vector<std::int32_t> processors;
   int binding = 0;
   const Engine *share_activations = nullptr;
+  std::string gpu; /* lines "cache: FOLDER", ... */
 };
 
 class Engine {
@@ -240,6 +241,7 @@ class Engine {
     given.processor_count = static_cast<std::int32_t>(options.processors.size());
     given.binding = options.binding;
     given.share_activations = options.share_activations != nullptr ? options.share_activations->handle() : nullptr;
+    given.gpu = options.gpu.empty() ? nullptr : options.gpu.c_str();
     TenonEngine *handle = nullptr;
     check(tenon_engine_create(bundle.handle(), &given, &handle));
     handle_.reset(handle);
