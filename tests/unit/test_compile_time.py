@@ -5,7 +5,9 @@ from __future__ import annotations
 import cProfile
 import pstats
 import random as chance
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,11 +15,16 @@ import pytest
 
 import tenon
 from onnx_models import model, node, random
+from tenon.machine.codegen import threads
+from tenon.machine.codegen.threads import WorkDivision
+from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan import arena
 from tenon.machine.plan import order as planned
+from tenon.machine.plan.program import Place
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.ordering import Order
 from tenon.network.graph.types import F32, tensor
+from tenon.network.ops.move import Concat
 from tenon.network.ops.pointwise import Add
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -126,6 +133,28 @@ def test_greedy_order_equals_the_quadratic_search(seed: int) -> None:
     assert planned._greedy(graph) == quadratic_greedy_order(graph)
 
 
+def deepest_first(graph: Graph) -> list[Node]:
+    """From each output, always the producer of the largest result among those that are left."""
+    order: dict[Node, None] = {}
+
+    def visit(n: Node) -> None:
+        while left := [v.producer for v in n.inputs if v and v.producer and v.producer not in order]:
+            visit(max(left, key=lambda n: n.output.type.nbytes))
+        order[n] = None
+
+    for output in graph.outputs:
+        if output.producer and output.producer not in order:
+            visit(output.producer)
+    return [*order] if len(order) == len(graph) else list(graph)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_depth_first_order_equals_the_repeated_search(seed: int) -> None:
+    graph = random_sums(seed)
+    graph.outputs = [v for v in graph.values() if v.producer and not v.uses]
+    assert planned._depth_first(graph) == deepest_first(graph) != list(graph)
+
+
 def test_overlapping_blocks() -> None:
     rng = np.random.default_rng(0)
     starts = rng.integers(0, 40, 60)
@@ -133,3 +162,104 @@ def test_overlapping_blocks() -> None:
     for i, overlaps in enumerate(arena._meetings(blocks)):
         meets = [j for j, b in enumerate(blocks) if b.first <= blocks[i].last and blocks[i].first <= b.last]
         assert sorted([*overlaps, i]) == meets
+
+
+def simple_greedy(blocks: Sequence[arena.Block], order: Sequence[int]) -> list[int]:
+    """Each block in turn at the lowest of 0 and the ends of those that it meets that is free."""
+    offsets: dict[int, int] = {}
+    for i in order:
+        met = [j for j in offsets if blocks[j].first <= blocks[i].last and blocks[i].first <= blocks[j].last]
+        taken = [(offsets[j], offsets[j] + blocks[j].size) for j in met]
+        size = blocks[i].size
+        free = (
+            at for at in sorted([0, *(end for _, end in taken)]) if all(at + size <= a or b <= at for a, b in taken)
+        )
+        offsets[i] = next(free)
+    return [offsets[i] for i in range(len(blocks))]
+
+
+def test_placement_by_loops_and_by_arrays_is_greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    firsts, lives, sizes = (rng.integers(low, high, 90) for low, high in ((0, 60), (0, 20), (1, 9)))
+    blocks = [arena.Block(64 * int(s), int(a), int(a + n)) for a, n, s in zip(firsts, lives, sizes, strict=True)]
+    order = rng.permutation(len(blocks)).tolist()
+    expected = simple_greedy(blocks, order)
+    for few in (0, 20, 1000):
+        monkeypatch.setattr(arena, "FEW", few)
+        offsets, length = arena._Placement(blocks).greedy(order)
+        assert offsets == expected
+        assert length == max(offset + b.size for offset, b in zip(offsets, blocks, strict=True))
+
+
+def made_calls(count: int, seed: int | None = None) -> list[WorkDivision]:
+    """Calls of one kernel, of which some are divided among threads: each on memory of its own, or at random places."""
+    call = next(c for c in tenon.compile(sums(1), target="null").program.calls if len(c.args) > 1)
+    rng, parts = chance.Random(seed), list[WorkDivision]()
+    for i in range(count):
+        offsets = [rng.randrange(40) * 64 if seed is not None else (i * len(call.args) + j) * 64 for j in range(9)]
+        args = tuple(Place(place.region, at) for place, at in zip(call.args, offsets, strict=False))
+        divided = rng.random() < 0.5 if seed is not None else i % 2
+        parts.append(WorkDivision(replace(call, args=args), WorkItems(4) if divided else None))
+    return parts
+
+
+def sums(count: int) -> bytes:
+    """A chain of additions."""
+    nodes = [node("Add", [f"v{i}", "x"], [f"v{i + 1}"]) for i in range(count)]
+    nodes.insert(0, node("Neg", ["x"], ["v0"]))
+    return bytes(model(nodes, {"x": [1, 4]}, [f"v{count}"]).SerializeToString())
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_barriers_equal_the_quadratic_search(grid: bool) -> None:
+    for seed in range(20):
+        parts, since, expected = made_calls(30, seed), list[WorkDivision](), list[bool]()
+        for part in parts:
+            earlier = [p for p in since if grid or part.slices or p.slices]
+            expected.append(any(threads._depends(part.call, p.call) for p in earlier))
+            since = [part] if expected[-1] else [*since, part]
+        assert list(threads.barriers(parts, grid=grid)) == expected
+        assert 0 < sum(expected) < len(expected)
+
+
+def skips(count: int) -> Graph:
+    """Half of the values live until the mirrored node reads them."""
+    graph = Graph("skips")
+    values: list[Value] = [graph.add_input("x", tensor(F32, 1, 8))]
+    for i in range(count):
+        second = values[-1] if i < count // 2 else values[count - i]
+        values.append(graph.add(Add(), [values[-1], second], [f"v{i}"]).output)
+    graph.outputs = [values[-1]]
+    return graph
+
+
+def joined(count: int) -> Graph:
+    """Branches that one node reads."""
+    graph = Graph("joined")
+    x = graph.add_input("x", tensor(F32, 1, 8))
+    branches = [graph.add(Add(), [x, x], [f"v{i}"]).output for i in range(count)]
+    graph.outputs = [graph.add(Concat(axis=1), branches, ["y"]).output]
+    return graph
+
+
+def barriers_of(count: int) -> Callable[[], object]:
+    parts = made_calls(count)
+    return lambda: list(threads.barriers(parts))
+
+
+def placed(count: int) -> Callable[[], object]:
+    blocks = [arena.Block(64, i, 2 * count - i) for i in range(count)]
+    return lambda: arena.place(blocks)
+
+
+def ordered(made: Callable[[int], Graph]) -> Callable[[int], Callable[[], object]]:
+    return lambda count: partial(planned.orders, made(count))
+
+
+@pytest.mark.parametrize(
+    "part", [barriers_of, placed, ordered(skips), ordered(joined)], ids=["barriers", "arena", "skips", "joined"]
+)
+def test_parts_do_linear_work(part: Callable[[int], Callable[[], object]]) -> None:
+    """Where many values live at once, nothing depends on anything, or a node reads many values."""
+    few, many = (calls(part(count)) for count in (300, 1200))
+    assert many < 5 * few

@@ -215,8 +215,8 @@ def steps_of(
     grid = backend.launch == "grid"
     sharing = Sharing(program.threads, grid=grid, launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]
-    for part in parts:
-        require_supported(backend, part.call.kernel)
+    for kernel in {id(part.call.kernel): part.call.kernel for part in parts}.values():
+        require_supported(backend, kernel)
     return tuple(
         KernelLaunch(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
         for part, barrier in zip(parts, barriers(parts, firsts(program.items), grid=grid), strict=True)

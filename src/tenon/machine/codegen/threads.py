@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tenon.errors import InternalError
+from tenon.machine.codegen.ranges import Ranges
 from tenon.machine.codegen.spread import independent, spread
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
@@ -126,13 +127,40 @@ def barriers(parts: Sequence[WorkDivision], firsts: Collection[int] = (), *, gri
     Yes for those numbered in ``firsts``.  Not if it depends on none of those since the last barrier, nor if thread 0
     alone runs both, which with ``grid`` is another thread in each call.
     """
-    since: list[WorkDivision] = []
+    since, alone = _Since(), _Since()  # of calls by thread 0 alone, only those that others share are waited for
     for number, part in enumerate(parts):
-        must = number in firsts or any((grid or part.slices or p.slices) and _depends(part.call, p.call) for p in since)
+        shared = grid or part.slices is not None
+        must = number in firsts or (since if shared else alone).conflicts(part.call)
         if must:
-            since = []
-        since.append(part)
+            since, alone = _Since(), _Since()
+        since.add(part.call)
+        if shared:
+            alone.add(part.call)
         yield must
+
+
+class _Since:
+    """The calls since a barrier, and the bytes that they read and write."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.read, self.written = Ranges(), Ranges()
+
+    def add(self, call: Call) -> None:
+        self.calls.append(call)
+        for buffer, place in _arguments(call):
+            (self.read if buffer.space == "const" else self.written).add(place.region, *_range(buffer, place))
+
+    def conflicts(self, call: Call) -> bool:
+        """Does the call depend on one of them?  They are looked at one by one only if it touches their bytes."""
+        return self._meets(call) and any(_depends(call, earlier) for earlier in self.calls)
+
+    def _meets(self, call: Call) -> bool:
+        for buffer, place in _arguments(call):
+            touched = (place.region, *_range(buffer, place))
+            if self.written.meet(*touched) or (buffer.space != "const" and self.read.meet(*touched)):
+                return True
+        return False
 
 
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
@@ -143,12 +171,17 @@ def _bytes(buffer: Buffer) -> int:
     return math.prod(extent.const for extent in buffer.shape) * buffer.type.bytes
 
 
+def _range(buffer: Buffer, place: Place) -> tuple[int, int]:
+    """The bytes of a region that any iteration touches: the first, and the one after the last."""
+    return place.lowest, place.highest + _bytes(buffer)
+
+
 def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
     """Whether they share a byte, when both calls run in the same iteration of the loops around them."""
     if p.advances == q.advances:
         p, q = replace(p, advances=()), replace(q, advances=())
-    end_p, end_q = (x.highest + _bytes(buf) for buf, x in ((a, p), (b, q)))
-    return p.region == q.region and p.lowest < end_q and q.lowest < end_p
+    (first_p, end_p), (first_q, end_q) = _range(a, p), _range(b, q)
+    return p.region == q.region and first_p < end_q and first_q < end_p
 
 
 def _depends(later: Call, earlier: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from tenon.network.graph.graph import Graph, Node, Value
@@ -43,16 +44,23 @@ def peak(order: list[Node], graph: Graph) -> int:
 def _depth_first(graph: Graph) -> list[Node]:
     order: dict[Node, None] = {}
     for output in graph.outputs:
-        stack = [output.producer] if output.producer else []
+        if output.producer is None or output.producer in order:
+            continue
+        stack = [(output.producer, _producers(output.producer))]
         while stack:
-            node = stack[-1]
-            waiting = [v.producer for v in node.inputs if v is not None and v.producer and v.producer not in order]
-            if node in order or not waiting:
-                order.setdefault(node)
+            node, producers = stack[-1]
+            if (producer := next((n for n in producers if n not in order), None)) is None:
+                order[node] = None
                 stack.pop()
             else:
-                stack.append(max(waiting, key=lambda n: _size(n.output)))
+                stack.append((producer, _producers(producer)))
     return [*order, *(n for n in graph if n not in order)] if len(order) == len(graph) else graph.nodes
+
+
+def _producers(node: Node) -> Iterator[Node]:
+    """The nodes that a node waits for, that of the largest result first."""
+    producers = [v.producer for v in node.inputs if v is not None and v.producer]
+    return iter(sorted(producers, key=lambda n: -_size(n.output)))
 
 
 def _greedy(graph: Graph) -> list[Node]:
