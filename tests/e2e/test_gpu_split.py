@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -20,9 +21,19 @@ from installed import succeeds
 from libtenon import CLIENTS, client, needed, run, sdk_for_clients, succeeded
 from onnx_models import model, node, random
 from source_operator import EXPECTED, PLUGIN, X, save_model
+from tenon.errors import InputError
 from tenon.network.graph.graph import Graph
 from tenon.network.ops import registry
-from tenon.plugins import PartitionedEngine, SplitCosts, TargetDevice, load_plugin, offloaded, unregister_device
+from tenon.plugins import (
+    PartitionedEngine,
+    SplitCosts,
+    TargetDevice,
+    load_plugin,
+    measured_costs,
+    offloaded,
+    unregister_device,
+)
+from tenon.runtime.plugins.offload import offload_to
 from tenon.runtime.sdk.libtenon import RUNTIME
 from tenon.tools.deployment import convert, read_deployment
 
@@ -229,3 +240,16 @@ def test_parts_for_gpus_are_for_this_machine_only(content: bytes, tmp_path: Path
     assert done.returncode == 2
     text = "--offload opencl: parts for GPUs are made for this machine, not for aarch64: leave it out"
     assert text in " ".join(done.stderr.split())
+
+
+def test_measured_costs_of_a_device(tmp_path: Path) -> None:
+    """They are what "opencl=measured" asks for; nothing else can be asked for."""
+    needs_opencl()
+    costs = measured_costs("opencl")
+    assert all(value >= 0 and math.isfinite(value) for value in vars(costs).values())
+    large = model([node("MatMul", ["x", "w"], ["y"])], {"x": [64, 64]}, ["y"], {"w": random(64, 64)})
+    (tmp_path / "net.onnx").write_bytes(large.SerializeToString())
+    graph = offload_to(["opencl=measured"])(tenon.load(tmp_path / "net.onnx"))
+    assert graph.placement is not None
+    with pytest.raises(InputError, match="opencl takes no argument but 'measured'"):
+        offload_to(["opencl=fast"])

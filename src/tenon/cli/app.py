@@ -102,7 +102,7 @@ def compile_command(
             "--offload",
             metavar="LIBRARY[=ARGUMENT]",
             help="The plug-in of a device that runs the parts which it supports, or a GPU target for what is faster "
-            "there; repeat it for several.",
+            "there (opencl=measured: by times that are measured here); repeat it for several.",
         ),
     ] = None,
     device_of: Annotated[

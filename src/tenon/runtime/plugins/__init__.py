@@ -8,6 +8,7 @@ from tenon.runtime.engine.part_devices import Device, Part, find_device, registe
 from tenon.runtime.plugins.cost_split import SplitCosts
 from tenon.runtime.plugins.engine import PartitionedEngine
 from tenon.runtime.plugins.library import LibraryDevice, load_plugin
+from tenon.runtime.plugins.measured_costs import measured_costs
 from tenon.runtime.plugins.offload import offloaded
 from tenon.runtime.plugins.partition import Section, partition
 from tenon.runtime.plugins.placement import DeviceRule, PlacedGraph, placed
@@ -27,6 +28,7 @@ __all__ = [
     "TargetDevice",
     "find_device",
     "load_plugin",
+    "measured_costs",
     "offloaded",
     "partition",
     "placed",

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.atomic_write import scratch
-from tenon.errors import DeviceError
+from tenon.errors import DeviceError, InputError
 from tenon.formats.exporters.onnx import to_onnx
 from tenon.machine.targets.registry import rows
 from tenon.network.graph.evaluate import evaluate
@@ -32,9 +32,10 @@ from tenon.runtime.engine.library_device import LibraryDevice
 from tenon.runtime.engine.part_devices import Device, is_registered
 from tenon.runtime.plugins.cost_split import SplitCosts
 from tenon.runtime.plugins.device import StoringDevice
+from tenon.runtime.plugins.measured_costs import measured_costs
 from tenon.runtime.plugins.partition import Section, extracted, partition
 from tenon.runtime.plugins.placement import DeviceRule, PlacedGraph, placed
-from tenon.runtime.plugins.target_device import costs_of, device_of
+from tenon.runtime.plugins.target_device import TargetDevice, costs_of, device_of
 
 _C = """\
 #include <stddef.h>
@@ -143,10 +144,12 @@ def offload_to(
 
 
 def _device(name: str, gpu: Mapping[str, Any] | None) -> Device:
-    if name in rows() or is_registered(name):
-        return device_of(name, gpu)
     path, _, argument = name.partition("=")
-    return LibraryDevice(path, argument)
+    if path in rows() and argument:
+        if argument != "measured":
+            raise InputError(f"'{name}': {path} takes no argument but 'measured', for costs that are measured here")
+        return TargetDevice(path, measured_costs(path), gpu)
+    return device_of(name, gpu) if name in rows() or is_registered(name) else LibraryDevice(path, argument)
 
 
 def _accepted(

@@ -32,7 +32,8 @@ def device_of(name: str, gpu: Mapping[str, Any] | None = None) -> Device:
 def takes_parts(device: str, target: str) -> bool:
     """Whether a device can run parts of a bundle for a target: code for GPUs is made for this machine, plug-ins are
     there or not."""
-    return device not in rows() or find(device).triple == find(target).triple
+    name = device.partition("=")[0]
+    return name not in rows() or find(name).triple == find(target).triple
 
 
 def costs_of(devices: Sequence[Device]) -> SplitCosts | None:
