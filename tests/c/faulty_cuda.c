@@ -113,6 +113,7 @@ DEFINE(StreamWaitEvent, (void *stream, void *event, unsigned flags)) { return ca
 DEFINE(StreamBeginCapture_v2, (void *stream, int mode)) { return recording = calloc(1, sizeof *recording), 0; }
 DEFINE(StreamEndCapture, (void *stream, void **graph)) { return *graph = recording, recording = NULL, 0; }
 DEFINE(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) { return *launched = graph, 0; }
+DEFINE(GraphExecDestroy, (void *launched)) { return free(launched), 0; }
 DEFINE(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
                       unsigned threads_z, unsigned shared, void *stream, void **parameters, void **more)) {
   size_t from = 0, to = 0, size = 0;

@@ -81,7 +81,8 @@ def test_code_of_the_gpu_is_kept(run: Run, tmp_path: Path) -> None:
     assert built() == ["compile"]
     assert built(option) == ["link", "load"]
     assert built(option) == ["load"]
-    assert built(option, fault="other code")[:2] == ["load", "link"]
+    assert built(option, fault="other code") == ["load", "link", "load", "compile"]
+    assert run(option, fault="other code")[:2] == ["cuda ran y"] * 2
     (file,) = (tmp_path / "kernels").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     assert built(option) == ["link", "load"]

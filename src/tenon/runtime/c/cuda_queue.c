@@ -132,9 +132,15 @@ static int cuda_build(DeviceQueue *d) {
   if (cuda_reuse(d, &id)) return 0;
   char *text = device_kernels();
   if (!text) return device_failed(DEVICE_NO_MEMORY, "out of memory");
-  cuda_open_report(&report);
-  const int status = d->options.cache ? cuda_link(d, &id, text, &report)
-                                      : cu.ModuleLoadDataEx(&d->module, text, 2, cuda_report_options, report.values);
+  int status = -1;
+  if (d->options.cache) {
+    cuda_open_report(&report);
+    status = cuda_link(d, &id, text, &report);
+  }
+  if (status) {
+    cuda_open_report(&report);
+    status = cu.ModuleLoadDataEx(&d->module, text, 2, cuda_report_options, report.values);
+  }
   free(text);
   return status ? cuda_refused(&report, status) : cuda_functions(d);
 }
