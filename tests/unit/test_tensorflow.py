@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tenon
 from evaluate import evaluate
 from real import ROOT
 from tenon.errors import FormatError, InputError, ModelError, ShapeError, UnsupportedError
@@ -16,6 +17,7 @@ from tenon.formats.importers.tensorflow.loops import CONTROL
 from tenon.formats.importers.tensorflow.ops import OPERATORS
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import F32, I32
+from tenon.network.ops.scan import Scan
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
 
 pytestmark = pytest.mark.quick(importer="tensorflow")
@@ -321,10 +323,59 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
     )
 
 
-def test_data_dependent_loop_is_rejected_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="the condition of the loop 'first/while' is computed") as error:
-        importers.load(cascade(placeholder("n", dtype="i32")), outputs=["y"])
+def test_data_dependent_switch_is_rejected_by_name() -> None:
+    """Whatever it switches; the loops before it end where they do at run time."""
+    data = cascade(placeholder("n", dtype="i32"))
+    with pytest.raises(UnsupportedError, match="the condition 'any' is computed at run time") as error:
+        importers.load(data, outputs=["y"])
     assert len(error.value.problems) == 1
+    for outputs in (["xx"], ["found"]):
+        loaded = importers.load(data, outputs=outputs)
+        assert any(isinstance(n.op, Scan) and n.op.counted for n in loaded)
+        for n in (0, 1, 5):
+            sign = -1 if outputs == ["found"] else 1
+            np.testing.assert_array_equal(run(loaded, [1, 2], n)[0], np.array([1, 2], np.float32) * 2**n * sign)
+
+
+def counting(limit: bytes, reference: str) -> bytes:
+    """while i < limit: s = s + i, of TensorFlow 2; then s + s if the flag is set, else s * s."""
+    condition = Function("cond", ["i", "s", "n"], {"go": "c:z:0"}, node("c", "Less", "i", "n"))
+    body = Function(
+        "body",
+        ["i", "s", "n"],
+        {"j": "j_:z:0", "t": "t_:z:0", "m": "n"},
+        const("one", 1, "i32"),
+        node("j_", "AddV2", "i", "one:output:0"),
+        node("f", "Cast", "i", DstT=F32),
+        node("t_", "AddV2", "s", "f:y:0"),
+    )
+    twice = Function("twice", ["a"], {"b": "b_:z:0"}, node("b_", "AddV2", "a", "a"))
+    square = Function("square", ["a"], {"b": "b_:z:0"}, node("b_", "Mul", "a", "a"))
+    return graph(
+        placeholder("x", 2),
+        limit,
+        placeholder("flag", dtype="bool"),
+        const("zero", 0, "i32"),
+        node("w", "StatelessWhile", "zero", "x", reference, cond=condition, body=body),
+        node("y", "StatelessIf", "flag", "w:1", then_branch=twice, else_branch=square),
+        functions=[condition, body, twice, square],
+    )
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_functions_under_conditions_of_the_run(known: bool) -> None:
+    """A loop of many steps, or whose end is computed, and a branch, by their definition and as C."""
+    limit = const("n", 40, "i32") if known else placeholder("n", dtype="i32")
+    loaded = importers.load(counting(limit, "n"))
+    assert ops(loaded)[-2:] == ["Scan", "If"] or ops(loaded)[-1] == "If"
+    assert [n.op.counted for n in loaded if isinstance(n.op, Scan)] == [not known]
+    with tenon.open(tenon.compile(loaded, no_tuning=True)) as net:
+        for steps, flag in ((40, True), (40, False)) if known else ((0, True), (3, False), (50, True)):
+            given = {"x": np.array([1, 2], np.float32), "flag": np.array(flag)}
+            given |= {} if known else {"n": np.array(steps, np.int32)}
+            sums = np.array([1, 2], np.float32) + sum(range(steps))
+            for results in (evaluate(loaded, given), net.run(given)):
+                np.testing.assert_array_equal(results["y"], sums + sums if flag else sums * sums)
 
 
 def test_cascade_of_constant_length() -> None:

@@ -77,13 +77,14 @@ NodeResult = Value | TensorArray | TensorflowVariable | Dead
 @dataclass
 class TensorflowScope:
     """Results by reference ("node", "node:1"); ``nodes`` are those that may be asked for.  ``merges`` is the state of a
-    loop being unrolled, ``calls`` counts how deep functions are nested."""
+    loop being imported, ``calls`` counts how deep functions are nested, ``loops`` are the last states of frames."""
 
     nodes: dict[str, Message]
     values: dict[str, NodeResult] = field(default_factory=dict)
     outer: TensorflowScope | None = None
     merges: dict[str, NodeResult] = field(default_factory=dict)
     calls: int = 0
+    loops: dict[str, Sequence[NodeResult]] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:

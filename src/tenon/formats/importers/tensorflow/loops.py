@@ -1,4 +1,7 @@
-"""Control flow, resolved while importing: loops unrolled, conditions decided, functions inlined.
+"""Control flow: functions are inlined, known conditions decided, and few steps of loops become nodes of their own.
+
+Loops of many steps, or whose condition is computed at run time, and branches of functions under such a condition become
+bodies of nodes, if their states are tensors.  Switch and Merge need conditions that are known.
 
 A loop of TensorFlow 1 is a frame: Enter brings values in, Merge takes the first or the next one, Switch lets it
 continue while LoopCond is true, NextIteration carries it around, Exit lets it out.  A loop of TensorFlow 2 names two
@@ -7,9 +10,13 @@ functions.  Source: "Implementation of Control Flow in TensorFlow"."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from tenon.formats.decompositions.branches import choose
+from tenon.formats.decompositions.loops import UNROLLED, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tensorflow.importer import (
     DEAD,
@@ -28,6 +35,8 @@ from tenon.formats.importers.tensorflow.importer import (
 )
 from tenon.formats.wire.protobuf import Message
 from tenon.network.graph.graph import Value
+from tenon.network.graph.types import DType
+from tenon.network.graph.writer import is_known
 
 _UNROLL = "only loops whose number of steps is known when compiling can be unrolled"
 
@@ -113,29 +122,100 @@ def _exit(node: TensorflowNode) -> Sequence[NodeResult]:
     merges, frame, condition = _parts(node.node, scope)
     for enter in entries(node.node, scope):
         node.note(data_inputs(enter)[0])
-    try:
-        state = _unrolled(node, merges, condition, {m.name: _entered(m, scope) for m in merges})
-    except _OpenError as error:
-        return _refused(node, f"loop {frame}", f"the condition of the loop '{frame}'", error)
     left = _node(data_inputs(_node(data_inputs(node.node)[0], scope))[0], scope)
-    return [state[left.name]]
+    names = [m.name for m in merges]
+    if frame not in scope.loops:
+        carried = [data_inputs(_node(data_inputs(m)[1], scope))[0] for m in merges]
+
+        def demanded(wanted: Sequence[str], state: Sequence[NodeResult]) -> list[NodeResult]:
+            inner = TensorflowScope(scope.nodes, {}, scope, dict(zip(names, state, strict=True)), scope.calls)
+            node.importer.demand(wanted, inner)
+            return [inner.values[canonical(name)] for name in wanted]
+
+        loop = _Loop(node, lambda state: demanded(data_inputs(condition)[:1], state)[0], partial(demanded, carried))
+        try:
+            scope.loops[frame] = loop.run([_entered(m, scope) for m in merges])
+        except _OpenError as error:
+            return _refused(node, f"loop {frame}", f"the condition of the loop '{frame}'", error)
+    return [scope.loops[frame][names.index(left.name)]]
 
 
-def _unrolled(
-    node: TensorflowNode, merges: list[Message], condition: Message, state: dict[str, NodeResult]
-) -> dict[str, NodeResult]:
-    """What the Merges of a loop hold after its last step.  Raises _OpenError."""
-    importer, scope = node.importer, node.scope
-    for _ in range(MAX_STEPS):
-        inner = TensorflowScope(scope.nodes, {}, scope, dict(state), scope.calls)
-        importer.demand([data_inputs(condition)[0]], inner)
-        if not _truth(inner.values[data_inputs(condition)[0]]):
-            return state
-        nexts = [_node(data_inputs(m)[1], scope) for m in merges]
-        carried = [data_inputs(n)[0] for n in nexts]
-        importer.demand(carried, inner)
-        state = {m.name: inner.values[name] for m, name in zip(merges, carried, strict=True)}
-    raise RefusedError(f"its loop runs more than {MAX_STEPS} steps", _UNROLL)
+State = Sequence[NodeResult]
+
+
+class _LongLoopError(RefusedError):
+    """A loop of more steps than are unrolled."""
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop: whether it goes on from a state, and the next state."""
+
+    node: TensorflowNode
+    condition: Callable[[State], NodeResult]
+    body: Callable[[State], Sequence[NodeResult]]
+
+    def run(self, state: State) -> Sequence[NodeResult]:
+        """The last state: of few steps by nodes of their own, else by a node that repeats its body, or unrolled where
+        that does not fit.  Raises _OpenError, RefusedError."""
+        builder = self.node.importer.builder
+        if not all(isinstance(value, Value) and is_known(value) for value in state):
+            return self.unrolled(state, MAX_STEPS)
+        if not builder.writer.may_attempt:
+            return self.repeated(state)
+        mark = builder.mark()
+        try:
+            with builder.writer.attempt():
+                return self.unrolled(state, UNROLLED)
+        except (_OpenError, _LongLoopError):
+            builder.restore(mark)
+        try:
+            with builder.writer.attempt():
+                results = self.repeated(state)
+            if builder.unchanged_since(mark):
+                return results
+        except (RefusedError, _OpenError):
+            pass
+        builder.restore(mark)
+        return self.unrolled(state, MAX_STEPS)
+
+    def unrolled(self, state: State, most: int) -> Sequence[NodeResult]:
+        """Raises _OpenError for a condition that is not known, _LongLoopError for more than so many steps."""
+        for _ in range(most):
+            if not _truth(self.condition(state)):
+                return state
+            state = self.body(state)
+        raise _LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
+
+    def repeated(self, state: State) -> Sequence[NodeResult]:
+        """Raises RefusedError where the body does not fit into a loop."""
+        importer = self.node.importer
+
+        def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
+            after = _tensors(self.body(kept))
+            return RepeatedBody(_condition(importer, self.condition(after)), after, [])
+
+        start = _condition(importer, self.condition(state))
+        writer, origin = importer.builder.writer, importer.builder.origin
+        return repeat(writer, origin, Repetition(None, start), _tensors(state), body, None).states
+
+
+def _tensors(results: State) -> list[Value]:
+    tensors = [value for value in results if isinstance(value, Value)]
+    if len(tensors) < len(results):
+        raise RefusedError("a list of tensors is a state of its loop, or the result of a branch")
+    return tensors
+
+
+def _condition(importer: TensorflowImporter, value: NodeResult) -> Value:
+    """A condition as a bool of rank 0."""
+    if not isinstance(value, Value):
+        raise RefusedError("its condition is no tensor")
+    type = importer.builder.type(value)
+    if type.size != 1:
+        raise RefusedError(f"its condition has {type.size} elements, not one")
+    value = importer.builder.reshape(value, ()) if type.rank else value
+    return value if type.dtype is DType.BOOL else importer.builder.add("Cast", value, to="bool")
 
 
 def _entered(merge: Message, scope: TensorflowScope) -> NodeResult:
@@ -198,24 +278,29 @@ def _called(node: TensorflowNode) -> Sequence[NodeResult]:
 
 
 def _while(node: TensorflowNode) -> Sequence[NodeResult]:
-    state = _pass_all(node)
     condition, body = (node.message(k).func.name for k in ("cond", "body"))
-    for _ in range(MAX_STEPS):
-        try:
-            if not _truth(_call(node.importer, condition, state, node.scope)[0]):
-                return state
-        except _OpenError as error:
-            return _refused(node, f"loop {node.node.name}", f"the condition of the loop '{node.node.name}'", error)
-        state = _call(node.importer, body, state, node.scope)
-    raise RefusedError(f"its loop runs more than {MAX_STEPS} steps", _UNROLL)
+    importer, scope = node.importer, node.scope
+    loop = _Loop(
+        node,
+        lambda state: _call(importer, condition, state, scope)[0],
+        lambda state: _call(importer, body, state, scope),
+    )
+    try:
+        return loop.run(_pass_all(node))
+    except _OpenError as error:
+        return _refused(node, f"loop {node.node.name}", f"the condition of the loop '{node.node.name}'", error)
 
 
 def _if(node: TensorflowNode) -> Sequence[NodeResult]:
+    importer, given, scope = node.importer, _pass_all(node)[1:], node.scope
+    names = [node.message(branch).func.name for branch in ("then_branch", "else_branch")]
     try:
-        branch = "then_branch" if _truth(node.made(0)) else "else_branch"
+        return _call(importer, names[0 if _truth(node.made(0)) else 1], given, scope)
     except _OpenError as error:
-        return _refused(node, f"condition {node.references[0]}", f"the condition '{node.references[0]}'", error)
-    return _call(node.importer, node.message(branch).func.name, _pass_all(node)[1:], node.scope)
+        if not isinstance(error.value, Value) or not is_known(error.value):
+            return _refused(node, f"condition {node.references[0]}", f"the condition '{node.references[0]}'", error)
+    branches = [lambda name=name: _tensors(_call(importer, name, given, scope)) for name in names]
+    return choose(importer.builder.writer, _condition(importer, node.made(0)), branches, importer.builder.origin)
 
 
 # ----------------------------------------------------------------------------------------------- tensor arrays
