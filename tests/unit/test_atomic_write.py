@@ -158,6 +158,7 @@ def test_only_atomic_write_opens_files_for_writing() -> None:
         "machine/codegen/vulkan/spirv.py",
         "machine/toolchain/compiler.py",
         "runtime/engine/device_here.py",
+        "runtime/engine/device_parts.py",
         "runtime/plugins/offload.py",
         "machine/targets/runner.py",
         "runtime/engine/loading.py",

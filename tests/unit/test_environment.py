@@ -19,13 +19,13 @@ def documented(section: str) -> set[str]:
 def test_variables_of_options() -> None:
     assert documented("When compiling") == set(options._VARIABLES.values()) - {"TENON_CACHE"}
     assert documented("Files") == {"TENON_CACHE"}
-    assert documented("Plug-ins") == set(options.PLUGINS)
+    assert documented("Plug-ins") == {*options.PLUGINS, *options.DEVICE_PLUGINS}
     assert {name for name in options._VARIABLES if name not in options.Options.__dataclass_fields__} == set()
 
 
 def test_variables_of_the_module_that_reads_them() -> None:
     documented = set(re.findall(r"TENON_[A-Z_]+", options.__doc__ or ""))
-    assert documented == {*options._VARIABLES.values(), *options.OPENING, *options.PLUGINS}
+    assert documented == {*options._VARIABLES.values(), *options.OPENING, *options.PLUGINS, *options.DEVICE_PLUGINS}
 
 
 def test_variables_of_tests_and_scripts() -> None:
