@@ -97,9 +97,7 @@ def launch(calls: Sequence[Launched], page: Page) -> None:
     keep_after(calls, program, page.run(module, b"", before))
 
 
-# Slow for the browser's sake: one session on SwiftShader may stop answering after many networks.
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [False, True], ids=["sample", "every"])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])
 def test_operators_give_what_their_references_do(page: Page, every: bool) -> None:
     cases = [case for case in list(LOWERED.values())[:: 1 if every else SHARE] if can_run(case, "webgpu")]
     assert len(cases) > 15

@@ -182,6 +182,10 @@ class Wgsl(WordC):
         return f"for (var {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
 
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
+        """A thread has one work item, which lies in at most one iteration: a test takes the place of the loop.
+
+        SwiftShader does not finish compiling some kernels of five nested loops.
+        """
         text = (
             "fn slice_first(first: i32, each: i32) -> i32 { return select(0, first / each, first > 0); }\n"
             "fn slice_end(end: i32, each: i32, count: i32) -> i32 { return min((end + each - 1) / each, count); }"
@@ -189,7 +193,7 @@ class Wgsl(WordC):
         self.require("slice", lambda: text)
         v, start = loop.var.name, "" if first == "0" else f" - ({first})"
         begin, end = f"slice_first(slice_from{start}, {each})", f"slice_to{start}, {each}, {self.bound(loop.var)}"
-        return f"for (var {v} = {begin}; {v} < slice_end({end}); {v}++) {{"
+        return f"if ({begin} < slice_end({end})) {{ let {v} = {begin};"
 
     def on_barrier(self, s: Barrier) -> None:
         self.line("workgroupBarrier();")
