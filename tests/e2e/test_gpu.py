@@ -41,6 +41,7 @@ from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
 from tenon.machine.kernels.tiled import tiled
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
 from tenon.machine.proofs.bounds import prove
@@ -138,13 +139,27 @@ def test_products_of_bytes(device: str) -> None:
     np.testing.assert_array_equal(*result(case, matrices, device), *case.op.evaluate(case.arrays()))
 
 
+def by_warps() -> Launched:
+    """A product by tiles of a matrix unit, which languages without one compute by the instruction's body."""
+    s = Conv(Image(1, 32, 1, 30, 4, dtype=DType.F16), Image(1, 24, 1, 30, 4), bias=False, weights=DType.F16)
+    kernel, rng = tensor_tiled(s, WarpTile(32, 32, 32, 16, 16)), np.random.default_rng(0)
+    shapes = [[extent.const for extent in buffer.shape] for buffer in kernel.params]
+    x, w = (rng.standard_normal(np.prod(shape)).astype(np.float16) for shape in shapes[:2])
+    call = Launched("tiles of a matrix unit", kernel, [x, w, np.zeros(np.prod(shapes[2]), np.float32)], [])
+    call.expected[:] = [view.copy() for view in call.before]
+    interpret(kernel, call.expected)
+    return call
+
+
 def test_images_of_16_bits(device: str) -> None:
     """Four of their elements are loaded, converted and stored at once."""
+    tiles = by_warps()
     names = (("Conv", "f16_3x3"), ("Conv", "bf16_pointwise"), ("Conv", "f16_first_layer_s2"), ("Gemm", "f16"))
     cases = [next(c for c in LOWERED.values() if c.op.name == op and c.label == label) for op, label in names]
     batch = [(case, recorded(case, device)) for case in cases]
     assert all(any(work_groups(call.kernel) is not None for call in calls) for _, calls in batch)
-    launch([call for _, calls in batch for call in calls], device)
+    launch([tiles, *(call for _, calls in batch for call in calls)], device)
+    np.testing.assert_allclose(tiles.after[2], tiles.expected[2], atol=1e-3)
     for case, calls in batch:
         for a, b in zip(result(case, calls, device), case.op.evaluate(case.arrays()), strict=True):
             assert_close(a, b, case)

@@ -24,6 +24,7 @@ from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
+from tenon.machine.isa.tensor_cores import MMA_F16
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv
@@ -46,6 +47,11 @@ def convolution(
     return Conv(x, y, kernel, top=kernel[0] // 2, left=kernel[1] // 2, weights=dtype)
 
 
+def halves(blocks: tuple[int, int], extent: tuple[int, int]) -> Conv:
+    s = convolution(blocks, extent, dtype=DType.F16)
+    return replace(s, x=replace(s.x, dtype=DType.F16))
+
+
 def separable(channels: int = 16, size: int = 12) -> Problem:
     image = Image(1, channels, size, size, MACHINE.block)
     return Conv(image, image, (3, 3), top=1, left=1, groups=channels), Conv(image, image)
@@ -64,6 +70,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 
 
 PROBLEMS: dict[str, Problem] = {
+    "tensor-tiled": (halves((3, 5), (7, 5)),),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -83,6 +90,7 @@ PROBLEMS: dict[str, Problem] = {
 }
 """A problem to which the algorithm of that name applies."""
 UNITS = {
+    "tensor-tiled": (MMA_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "integer-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),

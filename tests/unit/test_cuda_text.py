@@ -17,7 +17,7 @@ def test_newer_versions_and_hints_are_left_out() -> None:
 """
     assert older(text).splitlines() == [
         "//",
-        ".version 6.4",
+        ".version 6.5",
         ".target sm_75",
         ".visible .entry k() {",
         "\tld.global.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd1];",

@@ -43,8 +43,8 @@ many f32 elements. Programs of the targets that the machine at hand does not exe
 well as for the commands that take `--target`. Weights, inputs and outputs are in the byte order of the target:
 little-endian unless the row says big-endian.
 
-`opencl`, `vulkan` and `cuda` run all operators on GPUs, a thread for each independent iteration of a kernel, without
-tensor cores or local memory yet; `webgpu` those without 64-bit numbers, in browsers ([GPUs](gpu.md)).
+`opencl`, `vulkan` and `cuda` run all operators on GPUs, a thread for each independent iteration of a kernel, or work
+groups with shared memory; `webgpu` those without 64-bit numbers, in browsers ([GPUs](gpu.md)).
 
 A chip, board or system is another name of its processor's target: `--target raspberry-pi-5` is `--target cortex-a76`.
 """

@@ -17,6 +17,7 @@ from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
+from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.vector_product import VectorProduct
 from tenon.machine.algorithms.winograd import Winograd
@@ -45,6 +46,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerTiled,
     IntegerVector,
     IntegerDepthwiseItems,
+    TensorTiled,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -82,7 +84,7 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 def best(problem: Problem, machine: Machine) -> Algorithm:
     """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
     depthwise one, or in work groups."""
-    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct)
+    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct, TensorTiled)
     if Depthwise.applies(problem, machine):
         kinds = (Depthwise, DepthwiseItems)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]
@@ -94,7 +96,7 @@ def of_product(problem: Problem, machine: Machine) -> tuple[Algorithm, ...]:
     elsewhere, where ``best`` has no alternative worth measuring."""
     if machine.launch is None:
         return ()
-    kinds: tuple[type[Algorithm], ...] = (Tiled, VectorProduct, Direct)
+    kinds: tuple[type[Algorithm], ...] = (TensorTiled, Tiled, VectorProduct, Direct)
     able = [kind for kind in kinds if kind.applies(problem, machine)]
     listed = [each for kind in able for each in kind.candidates(problem, machine, Limits(), kind.offered)]
     return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))

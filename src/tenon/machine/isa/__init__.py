@@ -55,6 +55,14 @@ def device_body(language: str, operation: str) -> str:
 
 
 @cache
+def device_instruction(language: str, name: str) -> str:
+    """The function, of that name, of an instruction over memory in a language of devices: it takes the addresses of
+    operands in memory, then references to registers.  Empty where there is none but its body."""
+    listed = (getattr(module, "DEVICE_INSTRUCTIONS", {}).get(language, {}) for module in instruction_sets())
+    return next((rows[name] for rows in listed if name in rows), "")
+
+
+@cache
 def assembly(name: str) -> Assembly | None:
     """The C of an instruction over memory; None where it has none but that of its body."""
     listed = (getattr(module, "ASSEMBLY", {}) for module in instruction_sets())

@@ -7,6 +7,7 @@ A module of this package is one instruction set, or operations that several have
     FORMS        the C of an operation where a condition of the preprocessor holds
     DEVICES      the body of an operation's function in a language of devices, by the name of the language
     ASSEMBLY     the C of instructions over memory (``kernel_ir.loops.Instruction``)
+    DEVICE_INSTRUCTIONS  the function of an instruction over memory in a language of devices, by the language's name
 
 and is found by scanning the folder; whether a machine has an operation is said by its row in ``targets/``.
 

@@ -51,7 +51,15 @@ class GroupContext:
     @property
     def dtype(self) -> DType:
         """The type of what is multiplied."""
-        return element(self.s)
+        return self.xs.buffer.type.dtype
+
+    def x_place(self, stage: Index, group: Index, position: Index) -> tuple[Index, ...]:
+        """Where a group of elements of the image lies in shared memory."""
+        return stage, group, position, Index()
+
+    def w_place(self, stage: Index, part: Index, lanes: int) -> tuple[Index, ...]:
+        """Where a part of the weights of a step lies in shared memory, of ``lanes`` weights."""
+        return stage, part * lanes
 
     def at(self, i: Index) -> tuple[Index, tuple[Index, Index, Index], list[Index]]:
         """The number of a thread's position, its image, row and column, and what is negative past the last one."""
@@ -75,16 +83,25 @@ def element(s: Conv) -> DType:
 
 
 @contextmanager
-def group_context(k: Builder, s: Conv, tile: GroupTile, x: Tensor, w: Tensor, fill: int = 0) -> Iterator[GroupContext]:
-    """The loops over blocks and threads of a product by tiles."""
-    depth = Depth.of(s, tile.k)
-    assert depth.steps % tile.splits == 0
+def blocks(
+    k: Builder, s: Conv, tile: GroupTile
+) -> Iterator[tuple[Index, Index, Index, tuple[Index, Index, Index] | None]]:
+    """The loops over blocks of a product by tiles: of channels, of positions, of parts, of images."""
+    assert Depth.of(s, tile.k).steps % tile.splits == 0
     with (
         image_blocks(k, s) as images,
         k.loop("part", tile.splits, kind="block") as part,
         k.loop("across", -(-s.padded // tile.n), kind="block") as across,
         k.loop("down", -(-positions(s) // tile.m), kind="block") as down,
     ):
+        yield across, down, part, images
+
+
+@contextmanager
+def group_context(k: Builder, s: Conv, tile: GroupTile, x: Tensor, w: Tensor, fill: int = 0) -> Iterator[GroupContext]:
+    """The loops over blocks and threads of a product by tiles."""
+    depth = Depth.of(s, tile.k)
+    with blocks(k, s, tile) as (across, down, part, images):
         xs = k.local("xs", 2, depth.groups, tile.m, depth.wide, dtype=element(s), space="shared")
         ws = k.local("ws", 2, tile.k * tile.n, dtype=element(s), space="shared")
         with (
@@ -167,10 +184,11 @@ class _Copy:
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
-        k, m = self.p.k, self.p.tile.m
+        p, k, m = self.p, self.p.k, self.p.tile.m
         with self.every() as (e, part):
-            at = (stage, part // m, part % m, Index()) if self.image else (stage, part * self.lanes)
-            k.store(self.shared.buffer, at, loaded(self.registers[e]))
+            place = p.x_place(stage, part // m, part % m) if self.image else p.w_place(stage, part, self.lanes)
+            value = self.registers[e]
+            k.store(self.shared.buffer, place, value if value.type.dtype is p.dtype else loaded(value))
 
     def of_w(self, step: Index, part: Index) -> Part:
         """``lanes`` weights of an element of the image."""

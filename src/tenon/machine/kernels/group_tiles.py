@@ -37,6 +37,16 @@ class GroupTile:
         return self.m // self.rows * (self.n // self.cols)
 
     @property
+    def sums(self) -> int:
+        """Sums of a thread."""
+        return self.rows * self.cols
+
+    @property
+    def loads(self) -> float:
+        """Loads of shared memory of a thread in a step, four elements each."""
+        return self.k * (self.rows + self.cols) / 4
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
         return 2 * 4 * self.k * (self.m + self.n)
@@ -168,8 +178,8 @@ def name_of(s: Conv) -> str:
     return f"conv{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
 
 
-def about(s: Conv, tile: GroupTile) -> str:
-    """What a kernel computes, and by which tile."""
+def about(s: Conv, tile: GroupTile, owner: str = "thread") -> str:
+    """What a kernel computes, and by which tile; ``owner`` has its rows and columns."""
     parts = f", products in {tile.splits} parts" if tile.splits > 1 else ""
-    held = f"{tile.m} positions x {tile.n} channels of a block, {tile.rows} x {tile.cols} of a thread"
+    held = f"{tile.m} positions x {tile.n} channels of a block, {tile.rows} x {tile.cols} of a {owner}"
     return f"{described(s)}; {held}{parts}"

@@ -111,10 +111,10 @@ def _results(p: GroupContext, acc: Tensor, ends: Ends | None, sums: Tensor | Non
             if sums is not None:
                 sums.vec(4)[p.part, quad, number, 0] = vector4(*values)
             elif ends is not None:
-                _store(p.k, s, ends, stored_at(s, at), quad, values)
+                store(p.k, s, ends, stored_at(s, at), quad, values)
 
 
-def _store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
+def store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
     """Four channels of a position; single ones where the last four are not all there."""
     where = quad_of(s, at, quad)
     if s.padded % 4 == 0:
@@ -145,7 +145,7 @@ def joined_parts(s: Conv, tile: GroupTile) -> Kernel:
     if s.y.dtype in NARROW:  # whole words are stored
         with k.loop("q", quads, kind="parallel") as q, k.loop("p", count, kind="parallel") as at:
             image, row, col, _ = place(s, at, 1)
-            _store(k, s, ends, stored_at(s, (image, row, col)), q, [total(q, at, c) for c in range(4)])
+            store(k, s, ends, stored_at(s, (image, row, col)), q, [total(q, at, c) for c in range(4)])
         return k.done()
     with (
         k.loop("q", quads, kind="parallel") as q,

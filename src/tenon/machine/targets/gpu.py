@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.tensor_cores import MMA_F16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
@@ -12,13 +14,13 @@ _SINGLE = 12.0
 """The time of four products of bytes that are taken out of their words one by one."""
 
 
-def _machine(launch: Launch, shared: MemorySpace, dot4: float) -> Machine:
-    """``dot4`` is the time of four products of bytes."""
+def _machine(launch: Launch, shared: MemorySpace, dot4: float, *more: ProductUnit) -> Machine:
+    """``dot4`` is the time of four products of bytes; ``more`` are other units for products."""
     return Machine(
         lanes=1,
         registers=16,
         block=4,
-        products=tuple(replace(unit, time=dot4) for unit in (DOT4, DOT4_SIGNED)),
+        products=(*(replace(unit, time=dot4) for unit in (DOT4, DOT4_SIGNED)), *more),
         stores=frozenset({DType.F16, DType.BF16}),
         threads=4096,
         own_memory=False,
@@ -27,10 +29,12 @@ def _machine(launch: Launch, shared: MemorySpace, dot4: float) -> Machine:
     )
 
 
-def _device(backend: str, about: str, launch: Launch, shared: MemorySpace, dot4: float = _SINGLE) -> Target:
+def _device(
+    backend: str, about: str, launch: Launch, shared: MemorySpace, dot4: float = _SINGLE, *more: ProductUnit
+) -> Target:
     return Target(
         backend,
-        _machine(launch, shared, dot4),
+        _machine(launch, shared, dot4, *more),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,
@@ -52,7 +56,8 @@ TARGETS = (
         "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
         Launch(group=1024, units=132, resident=2048),
         SHARED,
-        dot4=2.0,  # an instruction at half the rate
+        2.0,  # an instruction at half the rate
+        MMA_F16,
     ),
     # The least that WebGPU asks of an adapter.
     Target(

@@ -14,7 +14,7 @@ from tenon.errors import ToolchainError
 ARCHITECTURE = "compute_75"
 """The oldest GPUs that current compilers know (Turing); drivers compile PTX for newer ones."""
 
-_ISA = "6.4"
+_ISA = "6.5"
 """The version of PTX that is stated, so that drivers older than the compiler take it: nothing newer is left in it."""
 
 _HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'

@@ -11,7 +11,7 @@ from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
-from tenon.machine.kernel_ir.loops import Op, Type
+from tenon.machine.kernel_ir.loops import Instruction, Op, Type
 from tenon.network.graph.types import DType
 
 
@@ -103,6 +103,19 @@ class DeviceC(CLike):
         elements = self.vector(target, [f"{one}(a.{lane})" for lane in "xyzw"])
         head = self.signature(name, f"{self.type(source)} a", self.type(target))
         return self.require(name, lambda: f"{head} {{\n  return {elements};\n}}")
+
+    def on_instruction(self, s: Instruction) -> None:
+        """A call of its function, where the language has one."""
+        text = isa.device_instruction(self.language, s.name)
+        if not text:
+            super().on_instruction(s)
+            return
+        self.require(s.name, lambda: text)
+        places = [self.place(buffer, at).sum for buffer, at in s.operands if buffer.space != "register"]
+        held = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
+        registers = [name for _, name in held]
+        self.f.taken |= {self.cell(buffer, name) for buffer, name in held}
+        self.line(f"{s.name}({', '.join([*places, *registers])});")
 
     def portable(self, name: str, t: Type) -> str:
         """Operations of instruction sets have bodies of their own (``isa.base``)."""

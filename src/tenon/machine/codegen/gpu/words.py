@@ -126,7 +126,7 @@ class WordC(DeviceC):
 
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
-        if t.lanes > 1 and t.dtype.bytes == 2:
+        if t.lanes > 1 and t.dtype.bytes == 2 and address.array in self.regions:
             return self.vector(t, self.loaded_pairs(address, t))
         if t.lanes > 1:
             one = Type(t.dtype)
@@ -144,7 +144,8 @@ class WordC(DeviceC):
 
     def stored(self, t: Type, address: Address, value: str) -> str:
         if t.lanes > 1:
-            each = self.stored_pairs(address, t) if t.dtype.bytes == 2 else self.stored_each(address, t)
+            paired = t.dtype.bytes == 2 and address.array in self.regions
+            each = self.stored_pairs(address, t) if paired else self.stored_each(address, t)
             return f"{{ {self.constant(self.type(t), 'whole', value)} {' '.join(each)} }}"
         if address.array not in self.regions:
             return f"{address.element} = {value};"
