@@ -46,7 +46,7 @@ from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import RemoteBundle
 
-ROWS, SIZE, OUTER, INNER = 5, 24, 3, 4
+ROWS, SIZE, OUTER, INNER, MOST = 5, 24, 3, 4, 3
 ROW = SIZE * 4
 X, Y, COUNT, CHOICE, Z, GRID = 0, 512, 1024, 1088, 1152, 1280
 STATE, NEW, COUNTERS = 0, 128, 256
@@ -98,7 +98,7 @@ def program(threads: int) -> Program:
         call(ZERO, state),
         Repeat(ROWS, recurrence, counters[0], (Carried(state, ROW),)),
         call(COPY, state, z),
-        Repeat(at(mut, COUNT), (call(DOUBLE, z, z),), counters[1], (Carried(z, ROW),)),
+        Repeat(at(mut, COUNT), (call(DOUBLE, z, z),), counters[1], (Carried(z, ROW),), limit=MOST),
         Repeat(
             OUTER,
             (
@@ -354,5 +354,10 @@ def test_libtenon(tmp_path: Path) -> None:
                     if name != "y" or choice < 2:
                         np.testing.assert_array_equal(result, right)
             assert sum(times) > 0
+        more = np.array([MOST + 1], np.int64)
+        assert lib.tenon_engine_set_input(engine, 1, more.ctypes.data_as(ctypes.c_void_p), size(8)) == 0
+        for timed in (False, True):
+            assert lib.tenon_engine_profile(engine, times, size(steps)) if timed else lib.tenon_engine_run(engine)
+            assert b"a loop would run more often" in lib.tenon_last_error()
         assert lib.tenon_engine_destroy(engine) == 0
     assert lib.tenon_bundle_close(handle) == 0

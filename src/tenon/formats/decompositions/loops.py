@@ -112,6 +112,10 @@ class LoopNode:
         return outputs[: len(after)], outputs[len(after) :]
 
 
+class LongLoopError(RefusedError):
+    """A loop of more steps than are unrolled, or of a number that is computed at run time."""
+
+
 @dataclass(frozen=True)
 class Repetition:
     """How often a body runs: ``trips`` (i64 of rank 0) times, or without end; not at all unless ``start`` (a bool of

@@ -91,7 +91,7 @@ class _Unrolling:
         """All iterations of a loop.  Raises UnsupportedError where a state says how many there are."""
         if op.counted:
             what = "a loop whose number of iterations is known only at run time cannot be unrolled"
-            remedy = "compile it in f32, for a processor, without --ram"
+            remedy = "fix what decides about it with --value, or compile it in f32, for a processor, without --ram"
             raise UnsupportedError(self.graph.source, [Problem(str(self.node.origin), what, remedy)])
         given = [self.node.input(i) for i in range(len(self.node.inputs))]
         states, sliced = given[: op.states], given[op.states : op.states + op.slices]

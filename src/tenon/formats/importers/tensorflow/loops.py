@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import UNROLLED, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tensorflow.importer import (
     DEAD,
@@ -132,7 +132,9 @@ def _exit(node: TensorflowNode) -> Sequence[NodeResult]:
             node.importer.demand(wanted, inner)
             return [inner.values[canonical(name)] for name in wanted]
 
-        loop = _Loop(node, lambda state: demanded(data_inputs(condition)[:1], state)[0], partial(demanded, carried))
+        loop = _TensorflowLoop(
+            node, lambda state: demanded(data_inputs(condition)[:1], state)[0], partial(demanded, carried)
+        )
         try:
             scope.loops[frame] = loop.run([_entered(m, scope) for m in merges])
         except _OpenError as error:
@@ -143,12 +145,8 @@ def _exit(node: TensorflowNode) -> Sequence[NodeResult]:
 State = Sequence[NodeResult]
 
 
-class _LongLoopError(RefusedError):
-    """A loop of more steps than are unrolled."""
-
-
 @dataclass(frozen=True)
-class _Loop:
+class _TensorflowLoop:
     """A loop: whether it goes on from a state, and the next state."""
 
     node: TensorflowNode
@@ -167,7 +165,7 @@ class _Loop:
         try:
             with builder.writer.attempt():
                 return self.unrolled(state, UNROLLED)
-        except (_OpenError, _LongLoopError):
+        except (_OpenError, LongLoopError):
             builder.restore(mark)
         try:
             with builder.writer.attempt():
@@ -180,12 +178,12 @@ class _Loop:
         return self.unrolled(state, MAX_STEPS)
 
     def unrolled(self, state: State, most: int) -> Sequence[NodeResult]:
-        """Raises _OpenError for a condition that is not known, _LongLoopError for more than so many steps."""
+        """Raises _OpenError for a condition that is not known, LongLoopError for more than so many steps."""
         for _ in range(most):
             if not _truth(self.condition(state)):
                 return state
             state = self.body(state)
-        raise _LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
+        raise LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
 
     def repeated(self, state: State) -> Sequence[NodeResult]:
         """Raises RefusedError where the body does not fit into a loop."""
@@ -280,7 +278,7 @@ def _called(node: TensorflowNode) -> Sequence[NodeResult]:
 def _while(node: TensorflowNode) -> Sequence[NodeResult]:
     condition, body = (node.message(k).func.name for k in ("cond", "body"))
     importer, scope = node.importer, node.scope
-    loop = _Loop(
+    loop = _TensorflowLoop(
         node,
         lambda state: _call(importer, condition, state, scope)[0],
         lambda state: _call(importer, body, state, scope),

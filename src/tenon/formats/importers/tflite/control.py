@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import UNROLLED, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
 from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
@@ -38,7 +38,7 @@ def _while(node: TfliteNode) -> Sequence[Argument]:
     try:
         with builder.writer.attempt():
             return _unrolled(node, state, UNROLLED)
-    except _LongLoopError:
+    except LongLoopError:
         builder.restore(mark)
     try:
         with builder.writer.attempt():
@@ -51,16 +51,12 @@ def _while(node: TfliteNode) -> Sequence[Argument]:
     builder.restore(mark)
     try:
         return _unrolled(node, state, MAX_STEPS)
-    except _LongLoopError as error:
+    except LongLoopError as error:
         raise RefusedError(f"{error.what}; its body does not fit into a loop: {reason}", error.remedy) from None
 
 
-class _LongLoopError(RefusedError):
-    """A loop of more steps than are unrolled, or of a number that is computed at run time."""
-
-
 def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Argument]:
-    """The states after a loop as copies of its body.  Raises _LongLoopError."""
+    """The states after a loop as copies of its body.  Raises LongLoopError."""
     problems = node.builder.writer.problems
     for _ in range(most + 1):
         before = len(problems)
@@ -69,7 +65,7 @@ def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Ar
         state = node.importer.call(node.integer("body"), state, apart=True)
         if len(problems) > before:
             return state  # the operators of the body are refused: every step would say the same
-    raise _LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
+    raise LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
 
 
 def _repeated(node: TfliteNode, state: Sequence[Argument]) -> Sequence[Argument]:
@@ -104,7 +100,7 @@ def _truth(node: TfliteNode, results: Sequence[Argument]) -> bool:
         inputs = node.builder.writer.need(value)
         fixed = " and ".join(f"--value {name}=..." for name in inputs)
         remedy = f"fix {fixed}, or cut the model around it with --from and --to" if inputs else _UNROLL
-        raise _LongLoopError("the condition of its loop is computed at run time", remedy)
+        raise LongLoopError("the condition of its loop is computed at run time", remedy)
     return bool(value.data.item())
 
 

@@ -35,7 +35,11 @@ void tn_stop_pools(Engine *engine) {
 }
 #endif
 
+enum { TOO_MANY_ITERATIONS = 1 }; /* what entry points return */
+
 static TenonStatus ended(const char *entry, int status) {
+  if (status == TOO_MANY_ITERATIONS)
+    return tn_fail(TENON_RUN_FAILED, "%s: for these inputs a loop would run more often than it was compiled for", entry);
   return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", entry, status);
 }
 
