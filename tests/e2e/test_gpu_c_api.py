@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -143,31 +144,49 @@ def test_engines_of_mace_run_on_devices(place: Path) -> None:
         assert text in program(place, *words, fault=fault).stdout
 
 
-def test_mace_run_passes_options_of_gpus_on(place: Path, tmp_path: Path) -> None:
+MACE_RUN = ["mace_run", "--device=GPU", "--round=1", "--input_node=x", "--input_shape=1,3,10,10", "--output_node=y"]
+MACE_RUN += ["--output_shape=1,3,10,10"]
+
+
+@pytest.fixture
+def mace_calls(place: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The calls of the driver by mace_run with some flags, variables, and texts of the stand-in."""
+    np.full((1, 3, 10, 10), 0.5, np.float32).tofile(tmp_path / "in_x")
+
+    def called(*flags: str, variables: dict[str, str], **texts: str) -> list[str]:
+        log = tmp_path / "log"
+        log.write_text("")
+        files = [f"--model_file={place / 'small.tenon'}", f"--input_file={tmp_path / 'in'}"]
+        command = [str(place / "sdk" / "bin" / MACE_RUN[0]), *MACE_RUN[1:], *files, *flags]
+        environment = with_fault(place, "", log=str(log), **texts) | variables
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=place)
+        assert done.returncode == 0, done.stdout
+        return log.read_text().splitlines()
+
+    return called
+
+
+def test_mace_run_passes_options_of_gpus_on(mace_calls: Callable[..., list[str]], tmp_path: Path) -> None:
     """Hints, kept kernels and the variables for the pace of launches reach the driver."""
-    np.full((1, 3, 10, 10), 0.5, np.float32).tofile(place / "in_x")
-    words = ["mace_run", f"--model_file={place / 'small.tenon'}", "--device=GPU", "--round=1", "--gpu_priority_hint=1"]
-    words += ["--input_node=x", "--input_shape=1,3,10,10", "--output_node=y", "--output_shape=1,3,10,10"]
-    words += [f"--input_file={place / 'in'}", f"--opencl_cache_full_path={tmp_path / 'kernels'}"]
+    flags = ("--gpu_priority_hint=1", f"--opencl_cache_full_path={tmp_path / 'kernels'}")
     texts = {"name": "QUALCOMM Adreno(TM)", "version": "OpenCL 2.0", "time": "100000"}
     texts["extensions"] = "cl_qcom_perf_hint cl_qcom_priority_hint"
-    log = tmp_path / "log"
-    environment = with_fault(place, "", log=str(log), **texts)
-    environment |= {"MACE_LIMIT_OPENCL_KERNEL_TIME": "1", "MACE_OPENCL_QUEUE_WINDOW_SIZE": "1"}
+    variables = {"MACE_LIMIT_OPENCL_KERNEL_TIME": "1", "MACE_OPENCL_QUEUE_WINDOW_SIZE": "1"}
     for compiled in ("source", "binary"):
-        log.unlink(missing_ok=True)
-        done = subprocess.run(
-            [str(place / "sdk" / "bin" / words[0]), *words[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            cwd=place,
-        )
-        assert done.returncode == 0, done.stdout
-        called = log.read_text().splitlines()
+        called = mace_calls(*flags, variables=variables, **texts)
         assert called[:3] == ["context 0x40c2 0x40c3", "context 0x40c9 0x40cc", compiled]
         launched = [line for line in called if line.startswith("launch")]
         assert launched[0] == "launch 0 128 64"
         assert launched[-2:] == ["launch 0 64 64", "launch 64 64 64"]
         assert called.count("finish") > len(launched)
+
+
+def test_mace_run_measures_work_groups(mace_calls: Callable[..., list[str]], tmp_path: Path) -> None:
+    file = tmp_path / "groups"
+    called = mace_calls(variables={"MACE_TUNING": "1", "MACE_RUN_PARAMETER_PATH": str(file)})
+    assert {"launch 0 80 16", "launch 0 96 32", "launch 0 128 64"} < set(called)
+    stated = file.read_text()
+    assert stated.endswith(" 128\n")  # no threads too many, which takes the least time there
+    file.write_text(stated.replace(" 128\n", " 32\n"))
+    assert "launch 0 96 32" in mace_calls(f"--opencl_parameter_file={file}", variables={})
+    assert "launch 0 128 64" in mace_calls(variables={})

@@ -43,6 +43,7 @@ static void device_read_lines(DeviceOptions *o, const char *const *lines, size_t
   }
   o->parameters = device_option(lines, count, "parameters");
   o->tune = device_option(lines, count, "tune");
+  if (o->tune && !*o->tune) o->tune = NULL;
   o->any_driver = (text = device_option(lines, count, "reuse")) != NULL && strcmp(text, "same-gpu") == 0;
   if ((text = device_option(lines, count, "queue_window")) != NULL) o->queue_window = (unsigned)strtoul(text, NULL, 10);
   if ((text = device_option(lines, count, "kernel_time")) != NULL) o->kernel_time = strtod(text, NULL);

@@ -45,8 +45,8 @@ void mc_close(Network *network);
 
 /* Whether an allocation is to fail, by MACE_RUNTIME_FAILURE_RATIO: the fraction that does. */
 int mc_simulates_failure(void);
-/* The lines and those that the environment asks for (MACE_LIMIT_OPENCL_KERNEL_TIME, MACE_OPENCL_QUEUE_WINDOW_SIZE), to be
-   freed; NULL without memory. */
+/* The lines and those that the environment asks for (MACE_LIMIT_OPENCL_KERNEL_TIME, MACE_OPENCL_QUEUE_WINDOW_SIZE,
+   MACE_TUNING with MACE_RUN_PARAMETER_PATH), to be freed; NULL without memory. */
 char *mc_gpu_lines(const char *lines);
 /* Prints the least and largest element of a tensor of the network, if MACE_LOG_TENSOR_RANGE is 1. */
 void mc_log_range(const TenonTensor *tensor, const float *elements);

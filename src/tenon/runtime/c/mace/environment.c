@@ -24,11 +24,14 @@ int mc_simulates_failure(void) {
 
 char *mc_gpu_lines(const char *lines) {
   const char *limit = getenv("MACE_LIMIT_OPENCL_KERNEL_TIME"), *window = getenv("MACE_OPENCL_QUEUE_WINDOW_SIZE");
-  const size_t bytes = (lines != NULL ? strlen(lines) : 0) + 64;
+  const char *tunes = getenv("MACE_TUNING"), *file = getenv("MACE_RUN_PARAMETER_PATH");
+  if (tunes == NULL || strcmp(tunes, "1") != 0) file = NULL;
+  const size_t bytes = (lines != NULL ? strlen(lines) : 0) + (file != NULL ? strlen(file) : 0) + 80;
   char *all = malloc(bytes), launches[32] = "";
   if (all == NULL) return NULL;
   if (window != NULL) snprintf(launches, sizeof launches, "queue_window: %ld\n", strtol(window, NULL, 10));
-  snprintf(all, bytes, "%s%s%s", lines != NULL ? lines : "",
+  snprintf(all, bytes, "%s%s%s%s%s%s", lines != NULL ? lines : "", file != NULL ? "tune: " : "",
+           file != NULL ? file : "", file != NULL ? "\n" : "",
            limit != NULL && strcmp(limit, "1") == 0 ? "kernel_time: 1\n" : "", launches);
   return all;
 }

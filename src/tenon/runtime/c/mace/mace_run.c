@@ -176,10 +176,10 @@ static int write_outputs(const Tensors *outputs, const char *folder, const char 
 static void gpu_lines(char *lines, size_t size) {
   static const char *const hints[] = {"default", "low", "normal", "high"};
   const long performance = mr_number("gpu_perf_hint"), priority = mr_number("gpu_priority_hint");
-  snprintf(lines, size, "performance: %s\npriority: %s\nreuse: %s\ncache: %s\nbinary: %s\n",
+  snprintf(lines, size, "performance: %s\npriority: %s\nreuse: %s\ncache: %s\nbinary: %s\nparameters: %s\n",
            hints[performance & 3], hints[priority & 3],
            mr_number("opencl_cache_reuse_policy") == 1 ? "same-gpu" : "same-driver", mr_text("opencl_cache_full_path"),
-           mr_text("opencl_binary_file"));
+           mr_text("opencl_binary_file"), mr_text("opencl_parameter_file"));
 }
 
 static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Content *graph, const Content *weights,
@@ -187,7 +187,7 @@ static MaceCore *create(const Tensors *inputs, const Tensors *outputs, const Con
   MaceError error = {""};
   MaceCore *core = NULL;
   const long threads = mr_number("num_threads");
-  char gpu[2 * PATH + 256];
+  char gpu[3 * PATH + 256];
   gpu_lines(gpu, sizeof gpu);
   const MaceModel model = {graph->data, graph->size, weights->data, weights->size, NULL, NULL};
   const MaceCoreConfig config = {strcmp(mr_text("device"), "CPU") == 0 ? RT_CPU : RT_OPENCL,

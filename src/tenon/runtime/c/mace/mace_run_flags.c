@@ -27,7 +27,7 @@ Flag mr_flags[] = {
     TEXT("output_dir", "output", "folder for their outputs"),
     TEXT("opencl_cache_full_path", "", "a folder that keeps compiled kernels"),
     TEXT("opencl_binary_file", "", "a file of such a folder, which is only read"),
-    TEXT("opencl_parameter_file", "", "no effect"),
+    TEXT("opencl_parameter_file", "", "a file with sizes of work groups"),
     TEXT("model_data_file", "", "the weights (.data); none for a bundle"),
     TEXT("model_file", "", "the graph (.pb), or a bundle (.tenon)"),
     TEXT("accelerator_binary_file", "", "no effect: there is no accelerator"),

@@ -146,12 +146,13 @@ class MaceStatus {
   std::string text_;
 };
 
-// Compiled kernels are kept in the folder of that path, and files of such a folder are read; files that MACE wrote have
-// kernels of its own and are not used, nor are parameters.
+// Compiled kernels are kept in the folder of that path, files of such a folder are read, and a file with sizes of work
+// groups; files that MACE wrote are about kernels of its own and are not used.
 class OpenclContext {
  public:
   std::string storage_path;
   std::vector<std::string> binary_paths;
+  std::string parameter_path;
   OpenCLCacheReusePolicy reuse_policy = OpenCLCacheReusePolicy::REUSE_SAME_GPU;
 };
 typedef OpenclContext GPUContext;
@@ -176,7 +177,10 @@ class GPUContextBuilder {
     return *this;
   }
   GPUContextBuilder &SetOpenCLBinary(const unsigned char *, const size_t) { return *this; }
-  GPUContextBuilder &SetOpenCLParameterPath(const std::string &) { return *this; }
+  GPUContextBuilder &SetOpenCLParameterPath(const std::string &path) {
+    context_.parameter_path = path;
+    return *this;
+  }
   GPUContextBuilder &SetOpenCLParameter(const unsigned char *, const size_t) { return *this; }
 
   std::shared_ptr<OpenclContext> Finalize() { return std::make_shared<OpenclContext>(context_); }

@@ -67,6 +67,7 @@ class MaceEngineCfgImpl {
     if (context_ == nullptr) return lines;
     if (!context_->storage_path.empty()) lines += "cache: " + context_->storage_path + "\n";
     for (const auto &path : context_->binary_paths) lines += "binary: " + path + "\n";
+    if (!context_->parameter_path.empty()) lines += "parameters: " + context_->parameter_path + "\n";
     if (context_->reuse_policy == OpenCLCacheReusePolicy::REUSE_SAME_GPU) lines += "reuse: same-gpu\n";
     return lines;
   }
