@@ -54,6 +54,7 @@ class WordC(DeviceC):
     inline: ClassVar[str] = ""
     typed_functions = False
     bodies: ClassVar[Mapping[str, str]] = BODIES
+    conversions: ClassVar[Mapping[tuple[DType, DType], tuple[str, str, str]]] = CONVERSIONS
     integer_suffixes: ClassVar[Mapping[DType, str]] = {U32: "u"}
     as_float: ClassVar[str]
     as_word: ClassVar[str]
@@ -308,7 +309,7 @@ class WordC(DeviceC):
 
     def conversion(self, source: Type, target: Type) -> str:
         name = f"{target.dtype}_of_{source.dtype}"
-        return self.require(name, lambda: self.helper_text(name, CONVERSIONS[source.dtype, target.dtype]))
+        return self.require(name, lambda: self.helper_text(name, self.conversions[source.dtype, target.dtype]))
 
     def clamp(self, value: str, t: Type, below: str) -> str:
         kind = computed(t.dtype)

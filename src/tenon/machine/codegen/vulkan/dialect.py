@@ -65,6 +65,15 @@ _BODIES = {
         "  return (high << 1) | int(rounded >> 31);"
     ),
 }
+_HALF = (
+    "{float}",
+    "{word} a",
+    "{let} rest = a & 0x3ffu;\n"
+    "  if ((a & 0x7c00u) != 0u) {{ return unpackHalf2x16(a).x; }}\n"
+    "  return {as_float}({as_word}({float}(rest) * 5.9604644775390625e-8f) | ((a & 0x8000u) << 16u));",
+)
+"""A half float: the built-in function may take numbers below the normal ones as zero, and its opposite rounds as the
+device likes."""
 _PROGRAM = """\
 /* Each function run_N is a program of its own; main calls all of them, so that they are compiled together. */
 #version 450
@@ -95,6 +104,7 @@ class Glsl(WordC):
     reserved = tuple(_WORDS.split())
     function_names = frozenset(_FUNCTIONS.split())
     bodies: ClassVar[Mapping[str, str]] = _BODIES
+    conversions: ClassVar = {**WordC.conversions, (DType.F16, DType.F32): _HALF}
     integer_suffixes: ClassVar[Mapping[DType, str]] = {**WordC.integer_suffixes, DType.I64: "L", DType.U64: "UL"}
     as_float = "uintBitsToFloat"
     as_word = "floatBitsToUint"
