@@ -41,6 +41,8 @@ static int check_nodes(graph_t graph) {
   REQUIRE(get_graph_input_node_number(graph) == 1 && get_graph_output_node_number(graph) == 1);
   REQUIRE(first != NULL && last != NULL && first != last && get_graph_input_node(graph, 1) == NULL);
   REQUIRE(get_graph_node(graph, get_node_name(first)) == first && strcmp(get_node_device(first), "CPU") == 0);
+  REQUIRE(set_node_device(first, "CPU") == 0 && set_node_device(first, "no device") == -1);
+  REQUIRE(set_node_device(first, NULL) == -1 && set_node_device(NULL, "CPU") == -1);
   REQUIRE(get_node_input_number(first) == 0 && get_node_output_number(first) == 1);
   REQUIRE(get_node_output_tensor(first, 0) == get_graph_input_tensor(graph, 0, 0));
   REQUIRE(get_node_output_number(last) == 1 && get_node_output_tensor(last, 0) == get_graph_output_tensor(graph, 0, 0));
