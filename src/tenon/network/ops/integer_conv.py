@@ -204,7 +204,8 @@ class IntegerConv(IntegerProduct):
         channels = site.input(0).dims[1]
         if channels > 4 or self.group > 1:
             return site.machine.block
-        return 4 if site.machine.fours and channels > 2 else 1  # one or two channels would be mostly zeros
+        words = channels > 2 or site.machine.launch is not None  # one or two channels would be mostly zeros
+        return 4 if site.machine.fours and words else 1
 
     def problem(self, site: Site) -> dense.Conv | None:
         return None if site.input(0).rank > 4 else self._problem(site, self.pair_numbers(site))
