@@ -50,7 +50,10 @@ def check_programs(parts: Sequence[Emit], devices: Sequence[str]) -> None:
 def why_impossible(part: Emit, target: Target, *, zig: bool = True) -> str:
     """Why a target does not have a part, and what to do instead; "" if it has it."""
     if part in _PAGES and not (target.format.module and target.freestanding):
-        return f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32"
+        return (
+            f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32, or webgpu,wasm32 "
+            "for both forms"
+        )
     if part in COMPILED and not target.format.compiled:
         return f"target {target.name} has no machine code: choose another with --target"
     if part == "exe":

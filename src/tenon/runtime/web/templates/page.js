@@ -293,7 +293,7 @@ async function runNumbers() {
 }
 
 // ------------------------------------------------------------------------------------------------------ device
-const DEVICES = { auto: "what is there", webgpu: "WebGPU", wasm: "WebAssembly" };
+const DEVICES = { auto: "Automatic", webgpu: "WebGPU", wasm: "WebAssembly" };
 
 /** What the network runs on, and why it is not WebGPU. */
 function showDevice({ device, reason, adapter }) {
