@@ -1,8 +1,10 @@
-"""Control flow in formats without support for it is rejected by name, and no branch is imported in its place.
-Conditions that TensorFlow and ONNX evaluate at import time have tests of their own.
+"""Control flow of Paddle; in formats without support for it, it is rejected by name, and no branch is imported in its
+place.  That of ONNX, TensorFlow and TFLite has tests of its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -14,17 +16,91 @@ from pt2_models import call, pt2
 from small_models import mxnet_symbol, paddle, paddle_operator
 from tenon.errors import ShapeError, UnsupportedError
 from tenon.formats import importers
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.ops.scan import Scan
 from tflite_models import Model
 from wire import field, message
 
 
-@pytest.mark.parametrize("type", ["conditional_block", "while"])
-def test_paddle_blocks_are_rejected(type: str) -> None:
-    entry = message((1, "sub_block"), (2, 8), (12, 1))
-    operator = paddle_operator(type, {"Cond": "x"}, {"Out": "y"}) + field(4, entry)
-    program = paddle(operator, shape=(1, 4)) + field(1, message((1, 1), (2, 0)))
-    with pytest.raises(UnsupportedError, match=rf"y \({type}\): control flow is not supported"):
-        importers.load(program)
+def block_operator(type: str, inputs: Mapping[str, str | list[str]], outputs: str, block: int = 1) -> bytes:
+    """An operator of Paddle that runs a block."""
+    entry = message((1, "sub_block"), (2, 8), (12, block))
+    return paddle_operator(type, dict(inputs), {"Out": outputs}) + field(4, entry)
+
+
+def program(operators: Sequence[bytes], *blocks: Sequence[bytes], shape: Sequence[int] = (1, 4)) -> bytes:
+    """A program from x to y with further blocks."""
+    others = [field(1, message((1, i), (2, 0)) + b"".join(field(4, op) for op in b)) for i, b in enumerate(blocks, 1)]
+    return paddle(*operators, shape=shape, parameters={}) + b"".join(others)
+
+
+def filled(name: str, value: float, shape: Sequence[int] = (1,), dtype: int = 5) -> bytes:
+    return paddle_operator("fill_constant", {}, {"Out": name}, shape=list(shape), value=float(value), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("type", "slot", "words"),
+    [
+        ("conditional_block", "Cond", "its condition has 4 elements"),
+        ("while", "Condition", "runs block 1, which does not exist"),
+    ],
+)
+def test_paddle_blocks_that_cannot_run(type: str, slot: str, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"y \({type}\).*{words}"):
+        importers.load(program([block_operator(type, {slot: "x"}, "y")]))
+
+
+@pytest.mark.parametrize("known", [None, -1, 1])
+def test_paddle_branches(known: int | None) -> None:
+    """Twice x if its sum is positive, else its square."""
+    total = (
+        filled("s", known)
+        if known is not None
+        else paddle_operator("reduce_sum", {"X": "x"}, {"Out": "s"}, reduce_all=True)
+    )
+    operators = [
+        total,
+        filled("zero", 0),
+        paddle_operator("greater_than", {"X": "s", "Y": "zero"}, {"Out": "c"}),
+        paddle_operator("logical_not", {"X": "c"}, {"Out": "n"}),
+        block_operator("conditional_block", {"Cond": "c", "Input": ["x"]}, "a"),
+        block_operator("conditional_block", {"Cond": "n", "Input": ["x"]}, "b", 2),
+        paddle_operator("cast", {"X": "c"}, {"Out": "mask"}, in_dtype=0, out_dtype=2),
+        paddle_operator("select_input", {"X": ["b", "a"], "Mask": "mask"}, {"Out": "y"}),
+    ]
+    twice = [paddle_operator("elementwise_add", {"X": "x", "Y": "x"}, {"Out": "a"})]
+    square = [paddle_operator("elementwise_mul", {"X": "x", "Y": "x"}, {"Out": "b"})]
+    graph = importers.load(program(operators, twice, square))
+    assert [n.op.name for n in graph if n.op.name == "If"] == ["If"] * (2 if known is None else 0)
+    for sign in (1, -1):
+        x = np.array([[1, 2, 3, 4]], np.float32) * sign
+        right = x + x if (known or sign) > 0 else x * x
+        np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], right)
+
+
+@pytest.mark.parametrize(("steps", "loop"), [(5, False), (50, True), (None, True)])
+def test_paddle_while(steps: int | None, loop: bool) -> None:
+    """y = x, doubled and halved plus 1 in each step, as often as a constant or the rounded first element says."""
+    first = paddle_operator("slice", {"Input": "x"}, {"Out": "n"}, axes=[1], starts=[0], ends=[1], decrease_axis=[1])
+    body = [
+        paddle_operator("elementwise_add", {"X": "y", "Y": "one"}, {"Out": "y"}),
+        paddle_operator("increment", {"X": "i"}, {"Out": "i"}, step=1.0),
+        paddle_operator("less_than", {"X": "i", "Y": "n"}, {"Out": "c"}),
+    ]
+    operators = [
+        filled("n", steps) if steps is not None else first,
+        filled("i", 0),
+        filled("one", 1),
+        paddle_operator("scale", {"X": "x"}, {"Out": "y"}, scale=2.0),
+        paddle_operator("less_than", {"X": "i", "Y": "n"}, {"Out": "c"}),
+        block_operator("while", {"Condition": "c", "X": ["y", "i"]}, "y"),
+    ]
+    graph = importers.load(program(operators, body))
+    assert any(isinstance(n.op, Scan) for n in graph) is loop
+    for number in (0, 3, 40):
+        x = np.array([[number, 2, 3, 4]], np.float32)
+        right = x * 2 + (number if steps is None else steps)
+        np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], right)
 
 
 @pytest.mark.parametrize("type", ["IF", "WHILE"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import FormatError, Problem, UnsupportedError
+from tenon.errors import FormatError
 from tenon.formats.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.formats.graph_builder.errors import RefusedError, unknown
 from tenon.formats.importers.paddle import pir
@@ -40,6 +40,7 @@ SCHEMA = Schema(
             "floats": (7, "*float"),
             "strings": (8, "*string"),
             "b": (10, "bool"),
+            "block": (12, "int32"),
             "bools": (11, "*bool"),
             "l": (13, "int64"),
             "longs": (15, "*int64"),
@@ -70,6 +71,7 @@ _FIELDS = {
     5: "strings",
     6: "b",
     7: "bools",
+    8: "block",
     9: "l",
     11: "longs",
     12: "float64s",
@@ -157,11 +159,9 @@ def _read(file: ModelFile) -> PaddleProgram:
     if pir.is_program(file.data):
         return pir.read(file.data, file.name)
     program = SCHEMA.parse("Program", file.data, file.name)
-    if len(program.blocks) > 1:
-        raise UnsupportedError(file.name, _control_flow(program.blocks[0]))
     if not program.blocks:
         raise FormatError(f"{file.name}: it has no blocks; the file is damaged")
-    (block,) = program.blocks
+    block = program.blocks[0]
     variables = {v.name: _variable(v) for v in block.vars if v.type.type == _LOD_TENSOR}
     result = PaddleProgram([variables[v.name] for v in block.vars if v.persistable and v.name in variables])
     for op in block.ops:
@@ -175,15 +175,8 @@ def _read(file: ModelFile) -> PaddleProgram:
             result.results += [name for names in one.inputs.values() for name in names]
         else:
             result.operations.append(one)
+    result.blocks = [result.operations, *([_operation(op) for op in other.ops] for other in program.blocks[1:])]
     return result
-
-
-def _control_flow(block: Message) -> list[Problem]:
-    """The problems of a program with control flow: the operators that run other blocks."""
-    what, remedy = "control flow is not supported", "export the model with its conditions and lengths fixed"
-    running = [op for op in block.ops if any(a.name == "sub_block" for a in op.attrs)]
-    indices = [f"{next(iter(_operation(op).made), op.type)} ({op.type})" for op in running]
-    return [Problem(place, what, remedy) for place in indices or ["program of several blocks"]]
 
 
 def _variable(v: Message) -> PaddleVariable:
@@ -284,8 +277,10 @@ class _ProgramImporter:
 
     def __init__(self, builder: GraphBuilder, program: PaddleProgram) -> None:
         self.builder, self.program = builder, program
-        self.types = frozenset(op.type for op in program.operations)
-        read = (name for op in program.operations for names in op.inputs.values() for name in names)
+        every = [op for block in program.blocks or [program.operations] for op in block]
+        self.types = frozenset(op.type for op in every)
+        self.running: list[int] = []
+        read = (name for op in every for names in op.inputs.values() for name in names)
         self.read = frozenset({*read, *program.results})
         self.needed = set(builder.cut_outputs or program.results)
         for op in reversed(program.operations):
@@ -317,8 +312,12 @@ class _ProgramImporter:
     def operator(self, op: PaddleOperation, index: int) -> None:
         tops = op.made
         with self.builder.layer(tops[0] if tops else f"{op.type}_{index}", op.type, *tops):
+            from tenon.formats.importers.paddle.control_flow import CONTROL
             from tenon.formats.importers.paddle.ops import OPERATORS
 
+            if op.type in CONTROL:
+                CONTROL[op.type](self, op)
+                return
             if op.type not in OPERATORS:
                 raise unknown(op.type, OPERATORS)
             context = PaddleNode(self.builder, op, self.types, self.read)
@@ -327,6 +326,24 @@ class _ProgramImporter:
                 for name, value in _named(dict(op.outputs), result):
                     self.builder[name] = value
                 self.check_results(op)
+
+    def block(self, number: int) -> Sequence[PaddleOperation]:
+        """The operators of a block.  Raises RefusedError if there is no such block."""
+        if not 0 < number < len(self.program.blocks):
+            raise RefusedError(f"it runs block {number}, which does not exist")
+        return self.program.blocks[number]
+
+    def import_block(self, number: int) -> None:
+        """Import the operators of a block, which read and assign variables by their names.  Raises RefusedError."""
+        operations = self.block(number)
+        if number in self.running:
+            raise RefusedError(f"block {number} runs itself")
+        self.running.append(number)
+        try:
+            for i, op in enumerate(operations):
+                self.operator(op, i)
+        finally:
+            self.running.pop()
 
     def check_results(self, op: PaddleOperation) -> None:
         """Raises RefusedError for an output that the program's results need and that was not made."""

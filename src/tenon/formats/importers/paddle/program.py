@@ -41,3 +41,5 @@ class PaddleProgram:
     inputs: list[PaddleVariable] = field(default_factory=list)
     operations: list[PaddleOperation] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    blocks: list[list[PaddleOperation]] = field(default_factory=list)
+    """The operators of all blocks, by their numbers; those of the first are ``operations``, too."""

@@ -1,0 +1,173 @@
+"""Control flow of Paddle programs: operators that run other blocks, whose operators assign variables of this one.
+
+A conditional_block assigns its outputs where its condition holds; select_input takes those of the block that ran.  A
+while runs its block as long as a variable holds that the block assigns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tenon.formats.decompositions.branches import choose
+from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.importers.paddle.program import PaddleOperation
+from tenon.network.graph.graph import Value
+from tenon.network.graph.types import DType
+
+
+class BlockImporter(Protocol):
+    """What control flow needs of the importer of a program."""
+
+    builder: GraphBuilder
+
+    def block(self, number: int) -> Sequence[PaddleOperation]:
+        """The operators of a block.  Raises RefusedError if there is no such block."""
+
+    def import_block(self, number: int) -> None:
+        """Import the operators of a block, which read and assign variables by their names."""
+
+
+def _only(op: PaddleOperation, slot: str) -> str:
+    names = op.inputs.get(slot, ())
+    if len(names) != 1:
+        raise RefusedError(f"its input {slot} is not one tensor")
+    return names[0]
+
+
+def _number(op: PaddleOperation) -> int:
+    number = op.attributes.get("sub_block")
+    if not isinstance(number, int):
+        raise RefusedError("it names no block")
+    return number
+
+
+def _condition(importer: BlockImporter, value: Value) -> Value:
+    """A condition as a bool of rank 0.  Raises RefusedError."""
+    type = importer.builder.type(value)
+    if type.size != 1:
+        raise RefusedError(f"its condition has {type.size} elements, not one")
+    if type.rank:
+        shape = importer.builder.constant(np.zeros(0, np.int64), "shape")
+        value = importer.builder.add("Reshape", value, shape)
+    return value if type.dtype is DType.BOOL else importer.builder.add("Cast", value, to="bool")
+
+
+def _assigned(importer: BlockImporter, number: int) -> list[str]:
+    """The variables outside of a block that its operators assign."""
+    names = (name for op in importer.block(number) for name in op.made)
+    return [name for name in dict.fromkeys(names) if name in importer.builder]
+
+
+def _claim(builder: GraphBuilder, op: PaddleOperation) -> None:
+    """Make what a block assigned the results of the operator that ran it."""
+    for name in op.made:
+        if name in builder:
+            builder[name] = builder[name]
+
+
+def conditional_block(importer: BlockImporter, op: PaddleOperation) -> None:
+    """Where the condition does not hold, outputs keep what they hold, or are zeros that nothing looks at."""
+    builder, number = importer.builder, _number(op)
+    condition = _condition(importer, builder[_only(op, "Cond")])
+    before = dict(builder.scope)
+    if condition.data is not None:
+        if condition.data.item():
+            importer.import_block(number)
+            _claim(builder, op)
+        return
+    names = [name for name in dict.fromkeys(op.outputs.get("Out", ())) if name]
+    results: list[Value] = []
+
+    def run() -> list[Value]:
+        importer.import_block(number)
+        missing = [name for name in names if name not in builder.scope]
+        if missing:
+            raise RefusedError(f"its block does not make {', '.join(map(repr, missing))}")
+        results.extend(builder.scope[name] for name in names)
+        builder.scope = dict(before)
+        return results
+
+    def keep() -> list[Value]:
+        return [before[n] if n in before else _zeros(builder, v) for n, v in zip(names, results, strict=True)]
+
+    chosen = choose(builder.writer, condition, [run, keep], builder.origin)
+    for name, value in zip(names, chosen, strict=True):
+        builder[name] = value
+
+
+def _zeros(builder: GraphBuilder, like: Value) -> Value:
+    type = builder.type(like)
+    return builder.constant(np.zeros(type.dims, type.dtype.numpy), "nothing")
+
+
+def while_loop(importer: BlockImporter, op: PaddleOperation) -> None:
+    """Few steps become nodes of their own; more, or a number that is computed at run time, a node with a body."""
+    builder, number, name = importer.builder, _number(op), _only(op, "Condition")
+    names = [each for each in _assigned(importer, number) if each != name]
+    before = [builder[each] for each in names]
+    mark, start = builder.mark(), builder[name]
+    try:
+        with builder.writer.attempt():
+            _unrolled(importer, number, name)
+        _claim(builder, op)
+        return
+    except LongLoopError:
+        builder.restore(mark)
+    scope = dict(builder.scope)
+
+    def body(step: Value, kept: Sequence[Value]) -> RepeatedBody:
+        builder.scope.update(zip(names, kept, strict=True))
+        importer.import_block(number)
+        after, holds = [builder.scope[each] for each in names], builder.scope[name]
+        builder.scope = dict(scope)
+        return RepeatedBody(_condition(importer, holds), after, [])
+
+    first = Repetition(None, _condition(importer, start))
+    made = repeat(builder.writer, builder.origin, first, before, body, None)
+    for each, value in zip(names, made.states, strict=True):
+        builder[each] = value
+
+
+def _unrolled(importer: BlockImporter, number: int, name: str) -> None:
+    """Raises LongLoopError for many steps, and where their number is computed at run time."""
+    for _ in range(UNROLLED + 1):
+        holds = importer.builder.scope[name]
+        if holds.data is None or holds.data.size != 1:
+            raise LongLoopError("its condition is computed at run time")
+        if not holds.data.item():
+            return
+        problems = len(importer.builder.writer.problems)
+        importer.import_block(number)
+        if len(importer.builder.writer.problems) > problems:
+            return
+    raise LongLoopError(f"its loop runs more than {UNROLLED} steps")
+
+
+def select_input(importer: BlockImporter, op: PaddleOperation) -> None:
+    """The tensor whose number the mask is."""
+    builder, names, results = importer.builder, op.inputs.get("X", ()), op.outputs.get("Out", ())
+    mask = builder[_only(op, "Mask")]
+    if mask.data is not None and mask.data.size == 1 and 0 <= int(mask.data.item()) < len(names):
+        builder[results[0]] = builder[names[int(mask.data.item())]]
+        return
+    if len(names) != 2 or len(results) != 1:
+        raise RefusedError(f"it selects one of {len(names)} tensors, not of two")
+    first, second = (builder[name] for name in names)
+    for value in (first, second):
+        builder.type(value)
+    if builder.type(first).dims != builder.type(second).dims:
+        raise RefusedError(f"it selects between {first.type} and {second.type} at run time")
+    builder[results[0]] = builder.add("Where", _condition(importer, mask), second, first)
+
+
+CONTROL: dict[str, Callable[[BlockImporter, PaddleOperation], None]] = {
+    "conditional_block": conditional_block,
+    "select_input": select_input,
+    "while": while_loop,
+}
+"""Operators that run blocks, or join what blocks make."""
