@@ -15,7 +15,7 @@ import yaml
 
 import installed
 import tenon
-from gpu_devices import why_not
+from gpu_devices import needs_compiler, why_not
 from gpu_faults import faulty_opencl, with_fault
 from installed import succeeds
 from libtenon import CLIENTS, client, needed, run, sdk_for_clients, succeeded
@@ -146,12 +146,13 @@ def test_devices_that_are_asked_for_by_the_command_line(tmp_path: Path) -> None:
     assert b"queue_window: 3" in (tmp_path / "out.tenon").read_bytes()
 
 
-@pytest.mark.parametrize("gpu", ["opencl", "vulkan"])
+@pytest.mark.parametrize("gpu", ["opencl", "vulkan", "cuda"])
 def test_a_gpu_a_plugin_and_the_processor_in_one_network(gpu: str, place: Path, tmp_path: Path) -> None:
     """The answers of the processor alone, in Python and in C; where the user wants a device for what it cannot run,
     the processor runs it, and `tenon inspect` says why."""
     if reason := why_not(gpu):
         pytest.skip(reason)
+    needs_compiler(gpu)
     nodes = [
         node("MatMul", ["x", "w"], ["a"]),
         node("Softmax", ["a"], ["b"]),
