@@ -1,6 +1,6 @@
 """Random nests of If, Loop and Scan: what ONNX Runtime computes, the references and C compute, too.
 
-``TENON_FUZZ=5000 scripts/test tests/fuzz/test_control_flow.py -m slow`` runs as many graphs, each as C too.
+``TENON_FUZZ=5000 scripts/test tests/fuzz/test_nested_control_flow.py -m slow`` runs as many graphs, each as C too.
 """
 
 from __future__ import annotations
