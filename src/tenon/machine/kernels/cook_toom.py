@@ -47,12 +47,8 @@ class Short:
         return self.side == 1
 
     def taps(self) -> Array:
-        """G, f64 [side, r]."""
-        if self.trivial:
-            return np.ones((1, 1))
-        points = self._points()
-        rows = [[p**k / _product([p - q for q in points if q != p]) for k in range(self.r)] for p in points]
-        return np.array([*rows, [0] * (self.r - 1) + [1]], np.float64)
+        """G, f64 [side, r], not to be changed."""
+        return _taps(self)
 
     def forward(self, k: Builder, d: Sequence[Expr]) -> list[Expr]:
         """B^T d."""
@@ -100,6 +96,15 @@ class Short:
 
     def _points(self) -> list[Fraction]:
         return [Fraction(0), *(sign * p for p in self.pairs for sign in (1, -1))]
+
+
+@cache
+def _taps(short: Short) -> Array:
+    if short.trivial:
+        return np.ones((1, 1))
+    points = short._points()
+    rows = [[p**k / _product([p - q for q in points if q != p]) for k in range(short.r)] for p in points]
+    return np.array([*rows, [0] * (short.r - 1) + [1]], np.float64)
 
 
 def _product(factors: Sequence[Fraction]) -> Fraction:
