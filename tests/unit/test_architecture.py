@@ -256,7 +256,8 @@ def test_design_pages_name_modules_that_exist() -> None:
 def test_number_of_core_operators_is_as_documented() -> None:
     stated = re.search(r"`ops/` has at most (\d+) operators", (ROOT / "docs" / "design" / "operators.md").read_text())
     assert stated
-    assert len(registry()) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
+    core = [op for op in registry().values() if op.__module__.startswith("tenon.network.ops.")]  # not of plug-ins
+    assert len(core) <= int(stated[1]), "a new operator should be a composition of others; else say so there"
 
 
 ROOMS_OF_WEIGHTS = ("machine/kernels", "machine/algorithms", "machine/plan", "runtime/bundle")
