@@ -27,6 +27,7 @@ from tenon.errors import UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region
 from tenon.network.graph.graph import Array
+from tenon.network.ops.base import Case
 
 FLAGS = (
     "--enable-unsafe-webgpu",
@@ -97,6 +98,25 @@ def launch(calls: Sequence[Launched], page: Page) -> None:
     keep_after(calls, program, page.run(module, b"", before))
 
 
+def assert_as_reference(case: Case, results: Sequence[Array]) -> None:
+    """WGSL lets a device take subnormal floats for zeros: results are those of the inputs, or of such zeros."""
+    given = case.arrays()
+    small = np.finfo(np.float32).tiny
+    flushed = [
+        a if a is None or a.dtype != np.float32 else np.where(abs(a) < small, np.copysign(np.float32(0), a), a)
+        for a in given
+    ]
+    expected = [case.op.evaluate(given), case.op.evaluate(flushed)]
+    same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(*expected, strict=True))
+    for a, *references in zip(results, *expected, strict=True):
+        try:
+            assert_close(a, references[0], case)
+        except AssertionError:
+            if same:
+                raise
+            assert_close(a, references[1], case)
+
+
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sample", "every"])
 def test_operators_give_what_their_references_do(page: Page, every: bool) -> None:
     cases = [case for case in list(LOWERED.values())[:: 1 if every else SHARE] if can_run(case, "webgpu")]
@@ -105,8 +125,7 @@ def test_operators_give_what_their_references_do(page: Page, every: bool) -> Non
         batch = [(case, recorded(case, "webgpu")) for case in cases[start : start + 40]]
         launch([call for _, calls in batch for call in calls], page)
         for case, calls in batch:
-            for a, b in zip(result(case, calls, "webgpu"), case.op.evaluate(case.arrays()), strict=True):
-                assert_close(a, b, case)
+            assert_as_reference(case, result(case, calls, "webgpu"))
 
 
 def test_a_network_runs_as_on_the_processor(page: Page, tmp_path: Path) -> None:
