@@ -123,7 +123,9 @@ def close(results: Mapping[str, Array], right: Mapping[str, Array]) -> None:
 
 
 @pytest.mark.usefixtures("every_kernel_divided")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if i else pytest.mark.quick) for i, name in enumerate(MODELS)]
+)
 def test_models(name: str) -> None:
     """By onnxruntime, the references, and C: run at once, with threads, and call by call."""
     made = content(MODELS[name])

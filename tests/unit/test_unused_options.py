@@ -70,6 +70,7 @@ VALUES = {
     "--overlap": "0.3",
     "--zoo": ".",
     "--io": "integer",
+    "--gpu": "cache=kept",
 }
 """Values of options that not every text is a value of."""
 
