@@ -3,6 +3,7 @@
 #ifndef TENON_BUNDLE_H
 #define TENON_BUNDLE_H
 
+#include "bundle_device.h"
 #include "container.h"
 #include "description.h"
 #include "queues.h"
@@ -12,8 +13,9 @@ typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int)
 typedef int NextFunction(const uint8_t *, uint8_t *, uint8_t *, int);
 
 typedef struct {
-  const struct TenonDevice *device;
-  int part_count; /* the most of a binding */
+  const TenonDevice *device;
+  BeginPart *begin; /* NULL: its prerun */
+  int part_count;   /* the most of a binding */
 } PartDevice;
 
 typedef struct {

@@ -80,8 +80,8 @@ const TenonDevice *tn_bundle_device(const char *name, int host_only) {
   return NULL;
 }
 
-int tn_is_bundle_device(const TenonDevice *device) { return device->run == run; }
-
-int tn_begin_bundle_part(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part) {
+static int begin_bundle_part(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part) {
   return begin_with(device->self, data, bytes, gpu, part);
 }
+
+BeginPart *tn_begin_part_of(const TenonDevice *device) { return device->run == run ? begin_bundle_part : NULL; }

@@ -15,8 +15,9 @@ void tn_open_parts_by(OpenFunction *open);
    processor; NULL if there is no such target. */
 const TenonDevice *tn_bundle_device(const char *name, int host_only);
 
-/* Whether it is one of those, and what its `prerun` does, with options of GPUs (or NULL). */
-int tn_is_bundle_device(const TenonDevice *device);
-int tn_begin_bundle_part(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part);
+typedef int BeginPart(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part);
+
+/* What the `prerun` of one of these does, with options of GPUs (or NULL); NULL for any other device. */
+BeginPart *tn_begin_part_of(const TenonDevice *device);
 
 #endif

@@ -4,7 +4,6 @@
    calls the device (tenon_device.h); libtenon fills them before every run and does not show them. */
 
 #include "device_parts.h"
-#include "bundle_device.h"
 #include "errors.h"
 #include "tenon_device.h"
 
@@ -16,6 +15,7 @@ typedef struct {
   TenonDeviceCalls calls;
   DeviceParts *owner;
   const TenonDevice *device;
+  BeginPart *begin;
   void **parts; /* part_count of each binding; NULL before their first run */
   int part_count;
 } PartCalls;
@@ -39,7 +39,7 @@ static void fail(PartCalls *own, const char *what) {
 
 static int begin(const PartCalls *own, const void *model, size_t bytes, void **part) {
   const TenonDevice *device = own->device;
-  if (tn_is_bundle_device(device)) return tn_begin_bundle_part(device, model, bytes, own->owner->gpu, part);
+  if (own->begin != NULL) return own->begin(device, model, bytes, own->owner->gpu, part);
   return device->prerun(device->self, model, bytes, part);
 }
 
@@ -66,7 +66,8 @@ DeviceParts *tn_device_parts(const Bundle *bundle, const char *gpu) {
   for (int i = 0; i < bundle->device_count; i++) {
     const PartDevice *device = &bundle->devices[i];
     void **parts = calloc((size_t)device->part_count * (size_t)bundle->about.binding_count + 1, sizeof *parts);
-    own->devices[i] = (PartCalls){{run_part, &own->devices[i]}, own, device->device, parts, device->part_count};
+    PartCalls *calls = &own->devices[i];
+    *calls = (PartCalls){{run_part, calls}, own, device->device, device->begin, parts, device->part_count};
     if (parts != NULL) continue;
     tn_end_parts(own);
     return NULL;

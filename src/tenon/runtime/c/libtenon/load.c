@@ -1,6 +1,7 @@
 /* Loading a bundle: verify its files, map its weights, load its code, and find its device. */
 
 #include "bundle.h"
+#include "bundle_device.h"
 #include "device.h"
 #include "digest.h"
 #include "errors.h"
@@ -146,7 +147,8 @@ static TenonStatus part_device(Bundle *bundle, const char *name, int host_only, 
   while (number < bundle->device_count && bundle->devices[number].device != device) number++;
   if (number == PART_DEVICES)
     return tn_fail(TENON_UNSUPPORTED, "%s: parts run on more than %d devices", bundle->about.name, PART_DEVICES);
-  if (number == bundle->device_count) bundle->devices[bundle->device_count++] = (PartDevice){device, 0};
+  if (number == bundle->device_count)
+    bundle->devices[bundle->device_count++] = (PartDevice){device, tn_begin_part_of(device), 0};
   *result = (uint8_t)number;
   return TENON_OK;
 }
