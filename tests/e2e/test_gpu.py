@@ -28,7 +28,7 @@ from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, p
 from lowered import Ask
 from onnx_models import model, node, random
 from operator_cases import LOWERED
-from patched_networks import INTEGERS, network
+from patched_networks import FLOATS, INTEGERS, network
 from programs import PATH
 from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
@@ -215,6 +215,21 @@ def test_activations_of_16_bits(device: str) -> None:
             a, b = (each.run(image)["probabilities"] for each in (engine, usual))
             np.testing.assert_allclose(a, b, atol=2e-3)
             assert np.abs(a - b).max() > 0
+
+
+def test_global_pools_of_16_bits(device: str) -> None:
+    """They read the blocks of channels that convolutions write."""
+    end = "const %w5: f32[4,6,1,1] = random(6)\n  %i: f32[1,4,1,1] = Conv() %h, %w5\n  output %i"
+    text = FLOATS.replace("output %h", end)
+    bundle = tenon.compile(network(text), target=device, no_tuning=True, precision="fp16")
+    (pool,) = [call.kernel for call in bundle.program.calls if call.op == "GlobalAveragePool"]
+    assert pool.params[0].type.dtype is DType.F16
+    assert len(pool.params[0].shape) == 5
+    assert "Reorder" not in {call.op for call in bundle.program.calls}
+    x = random(1, 11, 9, 3)
+    with open_bundle(bundle) as engine, tenon.open(tenon.compile(network(text), no_tuning=True)) as usual:
+        a, b = (each.run(x)["i"] for each in (engine, usual))
+        np.testing.assert_allclose(a, b, atol=4e-3 * np.abs(b).max())
 
 
 def test_bytes_give_the_same_bits_as_on_the_processor(device: str) -> None:

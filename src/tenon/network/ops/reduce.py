@@ -369,10 +369,12 @@ class ReduceLogSumExp(Reduce):
 
 
 # --------------------------------------------------------------------------------------- planes of images
-def plane_layout(site: Site) -> Layout:
-    """An image's own blocks if it is of f32 and arrives in blocks, else row-major; for input and output."""
+def plane_layout(site: Site, *, narrow: bool = False) -> Layout:
+    """An image's own blocks if it arrives in blocks and is of f32, or with ``narrow`` of a type of 16 bits that the
+    machine stores images in; else row-major. For input and output."""
     x = site.input(0)
-    if x.layout.block == 1 or x.rank not in (3, 4) or x.dtype is not F32:
+    computed = x.dtype is F32 or (narrow and x.dtype in site.machine.stores)
+    if x.layout.block == 1 or x.rank not in (3, 4) or not computed:
         return ROW_MAJOR
     return Layout(x.layout.block, ((0, 0),) * (x.rank - 2))
 
@@ -400,7 +402,7 @@ class GlobalPool(Operator):
         return "" if floats else f"element type {dtype}: convert the model to float32"
 
     def layouts(self, site: Site) -> Layouts:
-        layout = plane_layout(site)
+        layout = plane_layout(site, narrow=self.narrow_images)
         return Layouts((layout,), (layout,))
 
     def finish(self, count: int) -> Epilogue:
