@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tenon.errors import InputError
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.c.strict import strict_machine
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.targets import Target
 from tenon.machine.targets.float_abi import float_abi

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,7 +238,9 @@ def test_options_of_the_bundle_count_unless_others_are_given(place: Path, tmp_pa
     log = tmp_path / "log"
     done = command("compile", place / "net.onnx", "--target", "opencl", "--gpu", "queue_window=1", "-o", tmp_path / "b")
     assert done.returncode == 0, done.stderr
-    environment = {name: text for name, text in with_fault(place, "", log=str(log)).items() if name not in os.environ}
+    environment: dict[str, Any] = {
+        name: text for name, text in with_fault(place, "", log=str(log)).items() if name not in os.environ
+    }
     for given, finishes in (((), 4), (("--gpu", "queue_window=2"), 2)):
         log.unlink(missing_ok=True)
         done = command("benchmark", tmp_path / "b", "--rounds", "1", *given, **environment)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tenon
 from exact_onnxruntime import session
 from tenon.network.graph.evaluate import evaluate
-from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.verify import verify
 
 SHAPE = (3, 5)
@@ -105,12 +105,13 @@ class Nest:
     def add_loop(self, nodes: list[onnx.NodeProto], scope: Scope, depth: int) -> None:
         states, rows = self.dice.randint(1, 2), self.dice.randint(0, 1) if scope.outermost else 0
         kind = self.dice.choice(["few", "many", "input", "open", "few", "input"])
-        trips = {
+        draw: dict[str, Callable[[], str]] = {
             "few": lambda: self.constant(nodes, self.dice.randrange(4), "int64"),
             "many": lambda: self.constant(nodes, self.dice.randint(33, 40), "int64"),
             "input": lambda: self.dice.choice(scope.numbers),
             "open": lambda: "",
-        }[kind]()
+        }
+        trips = draw[kind]()
         rows = rows if kind in ("few", "many") else 0
         holds = self.dice.choice([self.constant(nodes, True, "bool"), self.dice.choice(scope.bools), ""])
         inner = Scope.within(scope)
@@ -208,7 +209,7 @@ def port(name: str, dtype: int, shape: Sequence[int] | None) -> Any:
 
 def feeds(graph: Graph, seed: int) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    draw = {
+    draw: dict[str, Callable[[Value], Array]] = {
         "f32": lambda v: rng.normal(0, 1, v.type.dims).astype(np.float32),
         "bool": lambda v: np.array(bool(rng.integers(2))),
         "i64": lambda v: np.array(rng.integers(0, 6), np.int64),

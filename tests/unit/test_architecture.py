@@ -30,6 +30,7 @@ ORDER = [
     "atomic_write",
     "private_files",
     "validation",
+    "gpu_options",
     "network/graph",
     "options",
     "machine/isa",

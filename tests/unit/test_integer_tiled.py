@@ -12,7 +12,7 @@ from check_kernels import check
 from interpret import interpret
 from lowered import MACHINES, Ask, run_lowered
 from operator_cases import LOWERED
-from tenon.machine.algorithms import integer_tiled, registry
+from tenon.machine.algorithms import integer_tiled, registry, tiled
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.codegen.threads import Sharing
@@ -22,7 +22,7 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, GroupTile
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words
 from tenon.machine.kernels.image import Image
 from tenon.machine.plan.program import Call, Place, Region
 from tenon.machine.proofs.bounds import prove
@@ -105,7 +105,7 @@ def test_depthwise_by_items(name: str) -> None:
 
 
 def tile_of(monkeypatch: pytest.MonkeyPatch, tile: GroupTile) -> None:
-    monkeypatch.setattr(integer_tiled.float_tiled, "ranked", lambda *_: [tile])
+    monkeypatch.setattr(tiled, "ranked", lambda *_: [tile])
 
 
 @pytest.mark.parametrize(("name", "k"), [("IntegerConv::3x3_even_double", 9), ("IntegerConv::3x3_sums_i8_97", 6)])
@@ -118,9 +118,9 @@ def test_products_in_parts(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -
 
 def test_steps_of_words() -> None:
     """Of many channels all words of a step are of one tap; of few channels they are of several."""
-    s = integer_tiled.in_words(conv(64))
+    s = in_words(conv(64))
     assert Depth.of(s, 8) == Depth(1, 8, 2, 18, flat=False)
-    few = integer_tiled.in_words(conv(4))
+    few = in_words(conv(4))
     assert Depth.of(few, 8) == Depth(1, 8, 1, 2, flat=True)
 
 

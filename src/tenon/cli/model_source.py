@@ -13,7 +13,6 @@ import tenon
 from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.cli.unused_options import refuse
-from tenon.compilation import runs_on_gpu
 from tenon.errors import BundleError, InputError, ModelError
 from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
@@ -188,6 +187,7 @@ def open_engine_or_device(
         if runner is not None:
             raise InputError(f"--target {options['target']}: name one target for {runner.name}")
 
+        from tenon.compilation import runs_on_gpu
         from tenon.runtime.engine.engine import first_usable
 
         def engine(name: str) -> tenon.Engine:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Literal, Protocol
 
 from tenon.errors import InputError, InternalError
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Loop
 from tenon.machine.kernel_ir.walk import operations, statements, types

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.backend import (
     Backend,
     EntryPoint,
@@ -19,7 +20,6 @@ from tenon.machine.codegen.backend import (
     steps_of,
 )
 from tenon.machine.codegen.comments import call_facts
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tenon.errors import InternalError, Problem, UnsupportedError
+from tenon.network.graph import writer
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.base import Operator
@@ -24,9 +25,14 @@ Keep = Callable[[Node], bool]
 
 def unrolled(graph: Graph, *, keep: Keep = lambda node: False) -> Graph:
     """The same graph without nodes that have bodies, but those that are to be kept; ``graph`` itself if there are no
-    others."""
+    others.  Raises UnsupportedError where that would be more than ``MOST_NODES``."""
     if not _opens(graph, keep):
         return graph
+    if (count := _count(graph, keep)) > writer.MOST_NODES:
+        node = next(node for node in graph if node.bodies and not keep(node))
+        what = f"loops expand to {count} nodes, more than {writer.MOST_NODES}"
+        remedy = "compile the model in f32, for a processor, without --ram: it keeps its loops"
+        raise UnsupportedError(graph.source, [Problem(str(node.origin), what, remedy)])
     copy = graph.copy()
     names = Names(copy)
     for node in copy:
@@ -41,6 +47,17 @@ def _opens(graph: Graph, keep: Keep) -> bool:
     """Whether there is a node in the graph, or in a body of one that is kept, that is not to be kept."""
     with_bodies = [node for node in graph if node.bodies]
     return any(not keep(node) or any(_opens(body, keep) for body in node.bodies) for node in with_bodies)
+
+
+def _count(graph: Graph, keep: Keep) -> int:
+    """The nodes that a graph has without the bodies of those that are not to be kept, at least."""
+    return sum(_copies(node, keep) * sum(_count(body, keep) for body in node.bodies) + 1 for node in graph)
+
+
+def _copies(node: Node, keep: Keep) -> int:
+    """How often the bodies of a node are there."""
+    op = node.op
+    return len(op.iterations()) if isinstance(op, Scan) and not op.counted and not keep(node) else 1
 
 
 def in_integers(body: Graph) -> bool:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from tenon.errors import InputError
-from tenon.machine.codegen.gpu.options import GpuOptions
+from tenon.gpu_options import GpuOptions
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import Binding
 from tenon.runtime.engine.device_queue import DeviceQueue, has_queue

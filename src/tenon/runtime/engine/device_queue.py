@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.errors import ResourceError
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine.processors import Pinning
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tenon.errors import BundleError, InputError, ResourceError, guarded, warn
-from tenon.machine.codegen.gpu.options import GpuOptions
+from tenon.gpu_options import GpuOptions
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.dtype import Array, DType
 from tenon.runtime.bundle.manifest import Binding, Manifest, MemoryUse

@@ -7,8 +7,8 @@ from typing import Any
 
 from tenon.atomic_write import scratch
 from tenon.errors import InputError
+from tenon.gpu_options import GpuOptions
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.codegen.gpu.options import GpuOptions
 from tenon.machine.targets import find
 from tenon.machine.targets.registry import rows
 from tenon.network.graph.graph import Node, Value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.backend import Backend, EntryPoint, Launch, require_supported
 from tenon.machine.codegen.c import entry_points
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit, print_unit
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
 from tenon.network.graph.types import DType

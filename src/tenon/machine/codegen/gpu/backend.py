@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.backend import EntryPoint, Launch, TextUnit, require_supported
 from tenon.machine.codegen.gpu import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.codegen.gpu.unit import print_unit
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import tenon
+from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.backend import EntryPoint, KernelLaunch, SourceFile, TextUnit
 from tenon.machine.codegen.gpu.backend import DeviceBackend
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.codegen.gpu.options import USUAL, GpuOptions
 from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of_shaders
 from tenon.machine.codegen.gpu.unit import require_runnable
 from tenon.machine.codegen.webgpu.dialect import Wgsl
