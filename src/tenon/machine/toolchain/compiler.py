@@ -42,8 +42,9 @@ BASE_FLAGS = (
     "-Wextra",
     "-Werror",
 )
-_NO_GUARDS = "-fno-stack-protector"
-"""Some distributions' compilers guard arrays on the stack by a function of the C library, which bundles do without."""
+_NO_GUARDS = ("-fno-stack-protector", "-U_FORTIFY_SOURCE")
+"""Some distributions' compilers guard arrays on the stack, and copies to arrays, by functions of the C library, which
+bundles do without, and which other versions of that library lack."""
 _SHOWN = 12  # lines of a compiler's complaint in a message
 _ZIG_REMEDY = "install it with `pip install ziglang`, or name a gcc or clang with --compiler or TENON_CC"
 
@@ -100,7 +101,7 @@ class Compiler:
         if self.zig:
             return (*self.target_flags(target), f"-mcpu={target.cpu}")
         self.target_flags(target)
-        return (_NO_GUARDS, *(target.gcc or (f"-mcpu={target.cpu}",)))
+        return (*_NO_GUARDS, *(target.gcc or (f"-mcpu={target.cpu}",)))
 
     def target_flags(self, target: Target) -> tuple[str, ...]:
         if not target.format.compiled:
