@@ -219,7 +219,7 @@ int f(int n, char *s) {
   volatile char a[64];
   char b[9];
   a[n & 63] = 1;
-  snprintf(b, sizeof b, "%s", s);
+  snprintf(b, (size_t)n, "%s", s);
   return a[0] + b[n & 7];
 }
 """
