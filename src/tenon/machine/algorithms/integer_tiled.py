@@ -24,7 +24,6 @@ from tenon.machine.algorithms.base import (
     Step,
     Weights,
     in_floats,
-    without_halo,
 )
 from tenon.machine.algorithms.estimate import DEVICE_CYCLES
 from tenon.machine.algorithms.integers import IntegerStage, four_time
@@ -34,7 +33,6 @@ from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words, sums_s
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.vector_product import VectorBlock, depth
-from tenon.network.graph.types import Layout
 
 
 def _applies(problem: Problem, machine: Machine) -> bool:
@@ -62,13 +60,10 @@ def product_tile(s: Conv, machine: Machine) -> GroupTile | None:
     return next(iter(float_tiled.ranked(s, machine, _rate(machine))), None) if machine.launch is not None else None
 
 
-@dataclass(frozen=True)
-class IntegerTiled(Algorithm):
+class IntegerTiled(float_tiled.Tiled):
     """Direct sums of bytes in work groups, by tiles of ``tile``, whose ``k`` are words."""
 
-    tile: GroupTile
     name: ClassVar[str] = "integer-tiled"
-    offered: ClassVar[int] = 8
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
@@ -78,28 +73,12 @@ class IntegerTiled(Algorithm):
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in float_tiled.ranked(_words(problem), machine, _rate(machine))[:count]]
 
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(float_tiled.Tiled.of_numbers(numbers).tile)
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.n, self.tile.k
-
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = _words(problem), self.tile
         assert machine.launch is not None
         time = float_tiled.cycles(s, tile, machine.launch, _rate(machine))
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
         return Cost(time / DEVICE_CYCLES, 4 * words)
-
-    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
-        """Taps beside the image need no halo."""
-        return without_halo(x), y
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile

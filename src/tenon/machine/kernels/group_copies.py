@@ -6,15 +6,15 @@ the image are copied as one number, so that images need no halo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Buffer, Load, Type
+from tenon.machine.kernel_ir.loops import Buffer, Expr, Load, Type, vector4
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, GroupTile, image_blocks, place, positions
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, image_blocks, past_quads, place, positions, stored_at
 from tenon.machine.kernels.storage_types import loaded
 from tenon.network.graph.types import F32, I32, DType
 
@@ -129,6 +129,35 @@ def in_steps(p: GroupContext, multiply: Callable[[Index], None]) -> None:
         multiply(stage)
 
 
+Store = Callable[[tuple[Index, Index, Index], Index, Sequence[Expr]], None]
+"""Stores the results of a position of y, without halos, and of four channels, from their sums."""
+
+
+def store_results(p: GroupContext, acc: Tensor, into: Store | Tensor) -> None:
+    """Store a thread's results four channels of a position at a time, or where products are in parts their sums in a
+    tensor."""
+    k, s, tile = p.k, p.s, p.tile
+    with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols // 4) as j:
+        (number, at, within), quad = p.at(i), p.quad(j)
+        with k.when(*within, *past_quads(s, quad, tile.n)):
+            store_quad(p, into, number, at, quad, [acc[i, j * 4 + c] for c in range(4)])
+
+
+def store_quad(
+    p: GroupContext,
+    into: Store | Tensor,
+    number: Index,
+    at: tuple[Index, Index, Index],
+    quad: Index,
+    sums: Sequence[Expr],
+) -> None:
+    """Store four channels of the position ``at``, which has this number among all."""
+    if isinstance(into, Tensor):
+        into.vec(4)[p.part, quad, number, 0] = vector4(*sums)
+    else:
+        into(stored_at(p.s, at), quad, sums)
+
+
 Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
 """Facts that are negative where a part is filled, and where its first element lies otherwise."""
 
@@ -152,7 +181,7 @@ class _Copy:
 
     @property
     def fill(self) -> float:
-        """What lies beside the image, and past the weights."""
+        """The element beside the image, and past the weights."""
         fill = self.p.fill if self.image else 0
         return fill if self.p.dtype is I32 else float(fill)
 

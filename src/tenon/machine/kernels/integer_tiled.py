@@ -7,7 +7,7 @@ four neighbouring results are stored as one.  Sums are exact: neither tiles nor 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -16,14 +16,13 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, cast, op, vector4
 from tenon.machine.kernels import group_tiles
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps
+from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps, store_results
 from tenon.machine.kernels.group_tiles import (
     Depth,
     GroupTile,
     about,
     in_words,
     name_of,
-    past_quads,
     place,
     quad_of,
     stored_at,
@@ -73,18 +72,13 @@ def tiled(s: IntegerConv, tile: GroupTile, machine: Machine) -> Kernel:
     k = Builder(f"integer_{name_of(s.conv)}", f"{about(s.conv, tile)}, in integers")
     x = k.param("x", *c.x.shape, dtype=I32)
     w = k.param("w", -(-c.padded // tile.n), Depth.of(c, tile.k).steps, tile.k * tile.n, dtype=I32)
-    ends = IntegerEnds.params(k, s, y_words=by_words(s.conv)) if tile.splits == 1 else None
-    sums = None if ends else k.param("sums", *sums_shape(c, tile), dtype=I32, out=True)
+    into = (
+        k.param("sums", *sums_shape(c, tile), dtype=I32, out=True)
+        if tile.splits > 1
+        else partial(store, IntegerEnds.params(k, s, y_words=by_words(s.conv)))
+    )
     with group_context(k, c, tile, x, w, repeated(s.fill)) as p:
-        acc = _products(p, s, machine)
-        with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols // 4) as j:
-            (number, at, within), quad = p.at(i), p.quad(j)
-            with k.when(*within, *past_quads(c, quad, tile.n)):
-                values = [acc[i, j * 4 + lane] for lane in range(4)]
-                if sums is not None:
-                    sums.vec(4)[p.part, quad, number, 0] = vector4(*values)
-                elif ends is not None:
-                    store(ends, stored_at(c, at), quad, values)
+        store_results(p, _products(p, s, machine), into)
     return k.done()
 
 

@@ -8,17 +8,17 @@ of two tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Kernel, vector4
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import group_tiles
 from tenon.machine.kernels import tiled as of_threads
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import GroupContext, blocks, in_steps
+from tenon.machine.kernels.group_copies import GroupContext, Store, blocks, in_steps, store_quad
 from tenon.machine.kernels.group_tiles import (
     Depth,
     GroupTile,
@@ -27,7 +27,6 @@ from tenon.machine.kernels.group_tiles import (
     name_of,
     past_quads,
     place,
-    stored_at,
     sums_shape,
     wide,
 )
@@ -108,8 +107,8 @@ def tensor_tiled(s: Conv, tile: WarpTile) -> Kernel:
     depth = Depth.of(s, tile.k)
     x = k.param("x", *s.x.shape, dtype=DType.F16)
     w = k.param("w", -(-s.padded // tile.n), depth.steps, tile.k * tile.n, dtype=DType.F16)
-    ends = Ends.params(k, s) if tile.splits == 1 else None
-    sums = None if ends else k.param("sums", *sums_shape(s, tile), out=True)
+    split = tile.splits > 1
+    into = k.param("sums", *sums_shape(s, tile), out=True) if split else partial(store, k, s, Ends.params(k, s))
     with blocks(k, s, tile) as (across, down, part, images):
         xs = k.local("xs", 2, tile.m, tile.k + _PADDING, dtype=DType.F16, space="shared")
         ws = k.local("ws", 2, tile.n, tile.k + _PADDING, dtype=DType.F16, space="shared")
@@ -124,7 +123,7 @@ def tensor_tiled(s: Conv, tile: WarpTile) -> Kernel:
             with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
                 acc[i, j, c] = 0.0
             in_steps(p, lambda stage: _multiply(p, acc, stage))
-            _results(p, acc, ends, sums)
+            _results(p, acc, into)
     return k.done()
 
 
@@ -145,7 +144,7 @@ def _multiply(p: _WarpContext, acc: Tensor, stage: Index) -> None:
                         acc[i, j, c] = acc[i, j, c] + left * right
 
 
-def _results(p: _WarpContext, acc: Tensor, ends: Ends | None, sums: Tensor | None) -> None:
+def _results(p: _WarpContext, acc: Tensor, into: Store | Tensor) -> None:
     """Store a thread's results, or its sums: four channels of a position at a time."""
     k, s, tile = p.k, p.s, p.tile
     with (
@@ -158,7 +157,4 @@ def _results(p: _WarpContext, acc: Tensor, ends: Ends | None, sums: Tensor | Non
         image, row, col, within = place(s, number, tile.m)
         with k.when(*within, *past_quads(s, quad, tile.n)):
             values = [acc[i, j * 2 + b, half * 2 + e] for b in range(2) for e in range(2)]
-            if sums is not None:
-                sums.vec(4)[p.part, quad, number, 0] = vector4(*values)
-            elif ends is not None:
-                store(k, s, ends, stored_at(s, (image, row, col)), quad, values)
+            store_quad(p, into, number, (image, row, col), quad, values)

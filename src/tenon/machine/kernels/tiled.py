@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Expr, Kernel, select, vector4
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps
+from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps, store_results
 from tenon.machine.kernels.group_tiles import (
     Depth,
     GroupTile,
     about,
     name_of,
-    past_quads,
     place,
     quad_of,
     stored_at,
@@ -50,14 +49,14 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
     own = (s.matrices, s.x.channels, s.y.channels)
     packed = (-(-s.padded // tile.n), Depth.of(s, tile.k).steps, tile.k * tile.n)
     w = k.param("w", *(packed if s.packed else own), dtype=s.weights)
-    ends = Ends.params(k, s) if tile.splits == 1 else None
-    sums = None if ends else k.param("sums", *sums_shape(s, tile), out=True)
+    split = tile.splits > 1
+    into = k.param("sums", *sums_shape(s, tile), out=True) if split else partial(store, k, s, Ends.params(k, s))
     with group_context(k, s, tile, x, w) as p:
         acc = k.local("a", tile.rows, tile.cols)
         with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols) as j:
             acc[i, j] = 0.0
         in_steps(p, lambda stage: _multiply(p, acc, stage))
-        _results(p, acc, ends, sums)
+        store_results(p, acc, into)
     return k.done()
 
 
@@ -99,19 +98,6 @@ class Ends:
         ]
         value = s.epilogue(value, *extra)
         return value if self.mask is None else select(self.mask[channel], value, 0.0)
-
-
-def _results(p: GroupContext, acc: Tensor, ends: Ends | None, sums: Tensor | None) -> None:
-    """Store a thread's results, or its sums."""
-    k, s, tile = p.k, p.s, p.tile
-    with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols // 4) as j:
-        (number, at, within), quad = p.at(i), p.quad(j)
-        with k.when(*within, *past_quads(s, quad, tile.n)):
-            values = [acc[i, j * 4 + c] for c in range(4)]
-            if sums is not None:
-                sums.vec(4)[p.part, quad, number, 0] = vector4(*values)
-            elif ends is not None:
-                store(p.k, s, ends, stored_at(s, at), quad, values)
 
 
 def store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
