@@ -118,16 +118,20 @@ class LongLoopError(RefusedError):
 
 @dataclass(frozen=True)
 class Repetition:
-    """How often a body runs: ``trips`` (i64 of rank 0) times, or without end; not at all unless ``start`` (a bool of
-    rank 0) holds.  None stands for no limit, and for true."""
+    """How often a body runs: ``trip_count`` (i64 of rank 0) times, or without end; not at all unless ``start`` (a bool
+    of rank 0) holds.  None stands for no limit, and for true."""
 
-    trips: Value | None
+    trip_count: Value | None
     start: Value | None
 
     @property
     def count(self) -> int:
         """The largest number of iterations that is known."""
-        return LARGEST_COUNT if self.trips is None or self.trips.data is None else int(self.trips.data.item())
+        return (
+            LARGEST_COUNT
+            if self.trip_count is None or self.trip_count.data is None
+            else int(self.trip_count.data.item())
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def repeat(
 
 
 class _StatePlan:
-    """What becomes of the states of a body: some need not be carried.
+    """The states of a body that a loop carries: some need not be.
 
     ``count`` is the number of iterations, None where it is known only at run time.  ``following`` are the next values
     of the states that are carried, which are then those of ``loop``; ``rows`` are results to be stacked, ``most`` is
@@ -262,7 +266,7 @@ class _Repeating:
     def decided(self, states: Sequence[LoopState], condition: Value) -> Value:
         """The condition, or true where it only counts iterations, whose number is then that of ``repetition``."""
         start = self.repetition.start
-        if self.repetition.trips is not None or not (start is None or _holds(start)):
+        if self.repetition.trip_count is not None or not (start is None or _holds(start)):
             return condition
         count = known_count(states, condition)
         if count is None:
@@ -300,8 +304,8 @@ class _Repeating:
 
     def is_counted(self, body: RepeatedBody) -> bool:
         """Whether a state has to say how often the body runs."""
-        trips, start = self.repetition.trips, self.repetition.start
-        return any(v is not None and v.data is None for v in (trips, start, body.condition)) or (
+        trip_count, start = self.repetition.trip_count, self.repetition.start
+        return any(v is not None and v.data is None for v in (trip_count, start, body.condition)) or (
             not _holds(body.condition)
         )
 
@@ -313,7 +317,7 @@ class _Repeating:
         if count >= LARGEST_COUNT and not counted:
             raise RefusedError("its loop never ends")
         if any(count * v.type.nbytes >= LARGEST_BUFFER for v in results) or count >= LARGEST_COUNT:
-            remedy = self.writer.fixing(self.repetition.trips, "cut the model around it with --from and --to")
+            remedy = self.writer.fixing(self.repetition.trip_count, "cut the model around it with --from and --to")
             raise RefusedError(
                 "it stacks a result of each iteration, and how many there are at most is not known", remedy
             )
@@ -321,7 +325,7 @@ class _Repeating:
 
     def first_count(self) -> Value:
         """How often the body runs before it says otherwise."""
-        trips, start = self.repetition.trips, self.repetition.start
+        trips, start = self.repetition.trip_count, self.repetition.start
         count = trips if trips is not None else self.constant(np.array(LARGEST_COUNT))
         return count if start is None or _holds(start) else self.add(Where(), start, count, self.constant(np.array(0)))
 

@@ -179,7 +179,7 @@ def name_of(s: Conv) -> str:
 
 
 def about(s: Conv, tile: GroupTile, owner: str = "thread") -> str:
-    """What a kernel computes, and by which tile; ``owner`` has its rows and columns."""
+    """A description of a kernel, its layer and its tile; ``owner`` has its rows and columns."""
     parts = f", products in {tile.splits} parts" if tile.splits > 1 else ""
     held = f"{tile.m} positions x {tile.n} channels of a block, {tile.rows} x {tile.cols} of a {owner}"
     return f"{described(s)}; {held}{parts}"

@@ -201,7 +201,7 @@ class IntegerEnds:
 
 @dataclass(frozen=True, eq=False)
 class IntegerConvContext(IntegerEnds):
-    """What every tile of a kernel shares."""
+    """The parameters and sizes that all tiles of a kernel share."""
 
     machine: Machine
     x: Tensor

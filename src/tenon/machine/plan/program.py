@@ -140,7 +140,7 @@ LARGEST_COUNT = 2**31 - 1
 """The most iterations of a loop: they are counted in 32 bits."""
 
 TOO_MANY_ITERATIONS = 1
-"""What an entry point returns where a loop would run more often than its limit.  Its outputs are then not valid."""
+"""The status of an entry point where a loop would run more often than its limit.  Its outputs are then not valid."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class PreparedPart:
 
 
 class RunnablePart(Protocol):
-    """What is needed of an engine (``engine.Engine``)."""
+    """The part of ``engine.Engine`` by which parts of other networks are run."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]

@@ -84,7 +84,7 @@ def device_of(value: object) -> tuple[int, int] | None:
 
 
 _lent: dict[int, tuple[object, ...]] = {}
-"""What tensors that other libraries hold need, by the address of their description."""
+"""Objects that live as long as another library holds a tensor, by the address of the tensor's description."""
 
 
 def _take_back(managed: Any) -> None:

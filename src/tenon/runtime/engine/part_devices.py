@@ -20,7 +20,7 @@ class Part(Protocol):
 
 
 class Device(Protocol):
-    """What runs parts of networks in place of compiled code."""
+    """A device that runs parts of networks in place of compiled code."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What devices may say beside the interface that all of them have, for the cut of a network between them."""
+"""Optional functions of devices, by which a network is cut between them: times, reasons, forms of parts."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _accepted(
 
 
 def _kept(graph: Graph, section: Section, refused: dict[tuple[str, Node], str]) -> bytes:
-    """What a bundle keeps of a section.  If the device refuses it, its nodes are added to those that are refused:
+    """The content of a section in a bundle.  If the device refuses it, its nodes are added to those that are refused:
     the ones that it refuses by themselves, else all."""
     device = section.device
     if device is None:

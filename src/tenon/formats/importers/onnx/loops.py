@@ -58,7 +58,7 @@ class _RunTimeConditionError(RefusedError):
 def loop(call: SubgraphNode) -> list[Entry]:
     """Loop: as nodes where it is short, as one node that repeats its body, or unrolled with masks."""
     repetition = Repetition(_scalar(call, 0), _scalar(call, 1))
-    known = repetition.trips is None or repetition.trips.data is not None
+    known = repetition.trip_count is None or repetition.trip_count.data is not None
     never = repetition.start is not None and repetition.start.data is not None and not repetition.start.data.item()
     count = 0 if never else min(repetition.count, MAX_ITERATIONS + 1)
     if count <= 0:
@@ -100,7 +100,7 @@ def _repeated_alone(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
         problem = call.importer.writer.problems[mark.writer.problems]
         reason = f"{problem.where}: {problem.what}"
     call.importer.restore(mark)
-    remedy = call.importer.writer.fixing(repetition.trips, "cut the model around it with --from and --to")
+    remedy = call.importer.writer.fixing(repetition.trip_count, "cut the model around it with --from and --to")
     what = f"how often it runs is computed at run time, and its body does not fit into a loop: {reason}"
     raise RefusedError(what, remedy)
 

@@ -176,7 +176,7 @@ def flat(entries: Sequence[Entry]) -> list[Value]:
 
 
 def kinds(entries: Sequence[Entry]) -> list[object]:
-    """What two lists of entries that can take each other's place have in common besides the types of tensors."""
+    """The kind of each entry, of sequences their lengths: equal for lists that can take each other's place."""
     return [len(entry.values) if isinstance(entry, TensorSequence) else type(entry) for entry in entries]
 
 

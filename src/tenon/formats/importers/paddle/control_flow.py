@@ -21,7 +21,7 @@ from tenon.network.graph.types import DType
 
 
 class BlockImporter(Protocol):
-    """What control flow needs of the importer of a program."""
+    """The part of an importer of programs that control flow uses."""
 
     builder: GraphBuilder
 
