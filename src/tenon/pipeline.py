@@ -434,14 +434,22 @@ def _plan(
 def _named(program: Program, given: Graph) -> Program:
     """The program with the original output names: passes may have replaced output values."""
     named = tuple(
-        replace(port, name=v.name, extent=given.extents.get(v.name), string=v.name in given.strings)
+        replace(port, name=v.name, extents=given.extents.get(v.name, ()), string=v.name in given.strings)
         for port, v in zip(program.outputs, given.outputs, strict=True)
     )
     named = tuple(
         replace(port, type=replace(port.type, quant=v.type.quant)) if port.type.dtype is v.type.dtype else port
         for port, v in zip(named, given.outputs, strict=True)
     )
-    inputs = tuple(replace(port, string=port.name in given.strings) for port in program.inputs)
+    inputs = tuple(
+        replace(
+            port,
+            extents=given.extents.get(port.name, ()),
+            size=given.sizes.get(port.name),
+            string=port.name in given.strings,
+        )
+        for port in program.inputs
+    )
     return replace(program, inputs=inputs, outputs=named)
 
 

@@ -219,13 +219,13 @@ def feeds(graph: Graph, seed: int) -> dict[str, Array]:
 
 def compare(results: dict[str, Array], right: Sequence[Array], graph: Graph, where: str) -> None:
     values = iter(right)
-    counts = {count for _, count in graph.extents.values()}
+    counts = {count for ((_, count),) in graph.extents.values()}
     for v in graph.outputs:
         if v.name in counts:
             continue
         expected, got = next(values), results[v.name]
         if v.name in graph.extents:
-            got = got[: int(results[graph.extents[v.name][1]])]
+            got = got[: int(results[graph.extents[v.name][0][1]])]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4, err_msg=f"{where}: {v.name}")
 
 

@@ -78,7 +78,7 @@ def ours(case: Case) -> list[Array]:
     """The outputs of the file, cut to their extents."""
     graph = importers.load(case.model().SerializeToString())
     results = evaluate(graph, case.feeds)
-    for name, (axis, count) in graph.extents.items():
+    for name, ((axis, count),) in graph.extents.items():
         results[name] = np.take(results[name], np.arange(int(results[count])), axis)
     return [results[name] for name in case.outputs if name in results]
 

@@ -161,7 +161,7 @@ def close(results: dict[str, Array], right: list[Array], graph: Graph) -> None:
     for name, array in zip((v.name for v in graph.outputs), right, strict=False):
         got = results[name]
         if name in graph.extents:
-            axis, count = graph.extents[name]
+            ((axis, count),) = graph.extents[name]
             assert results[count] == array.shape[axis]
             assert not got[len(array) :].any()
             got = got[: len(array)]

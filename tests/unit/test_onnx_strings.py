@@ -70,7 +70,7 @@ def run(
     for name in outputs:
         array = actual[name]
         if name in graph.extents:
-            axis, count = graph.extents[name]
+            ((axis, count),) = graph.extents[name]
             array = np.take(array, range(int(actual[count])), axis)
         results.append(decoded(array) if name in graph.strings else array)
     return results

@@ -35,8 +35,8 @@ def obfuscated(programs: Sequence[Program], scope: Obfuscate) -> list[Program]:
         return replace(each, kernel=kernel, layer=layer(each.layer), op="op", facts=Facts(bytes=each.facts.bytes))
 
     def port(each: Port, names: dict[str, str]) -> Port:
-        extent = each.extent and (each.extent[0], names[each.extent[1]])
-        return replace(each, name=names[each.name], extent=extent)
+        extents = tuple((axis, names[name]) for axis, name in each.extents)
+        return replace(each, name=names[each.name], extents=extents)
 
     made = []
     for program in programs:

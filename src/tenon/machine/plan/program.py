@@ -19,6 +19,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
+from tenon.network.graph.size_range import Extents, SizeRange
 from tenon.network.graph.types import Quant, TensorType
 
 ALIGNMENT = 64
@@ -77,8 +78,9 @@ class Place:
 class Port:
     """A graph input or output: row-major, in the mutable region.
 
-    ``extent`` is set for an output whose extent along one axis depends on data: that axis, and the output (i64) that
-    holds the true extent; the buffer has the largest that is possible.  A ``string`` is bytes along the last axis
+    ``extents`` lists the axes whose extents only a run knows, each with the input or output (an i64 of rank 0) that
+    holds its extent; the buffer has the largest extents.  ``size`` is the range of an input that holds such an extent.
+    A ``string`` is bytes along the last axis
     (see ``graph.strings``).  ``initial`` is what an input holds in the first run, where the model states it: one number
     for all elements, or every element.
     """
@@ -86,7 +88,8 @@ class Port:
     name: str
     type: TensorType
     offset: int
-    extent: tuple[int, str] | None = None
+    extents: Extents = ()
+    size: SizeRange | None = None
     string: bool = False
     initial: tuple[float, ...] = ()
 

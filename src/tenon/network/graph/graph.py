@@ -19,6 +19,7 @@ from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.ordering import Order
 from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.network.graph.size_range import Extents, SizeRange
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -203,9 +204,8 @@ class Graph:
         self.incomplete = incomplete
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.extents: dict[
-            str, tuple[int, str]
-        ] = {}  # output -> (axis, output with the number of valid entries along it)
+        self.extents: dict[str, Extents] = {}  # input or output -> its axes whose extents only a run knows
+        self.sizes: dict[str, SizeRange] = {}  # inputs that hold such an extent (i64 of rank 0), and their ranges
         self.preprocessing: dict[str, Preprocessing] = {}  # preprocessing of inputs, if the model states it
         self.labels: tuple[str, ...] = ()  # names of the classes, if the model states them
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
@@ -375,8 +375,9 @@ class Graph:
         return new
 
     def describe_like(self, other: Graph) -> None:
-        """Copy the annotations (extents, preprocessing, heads, labels, strings, fixed inputs, ...) of another graph."""
+        """Copy the annotations (extents, sizes, preprocessing, heads, labels, strings, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
+        self.sizes = dict(other.sizes)
         self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
         self.assumed, self.placement = dict(other.assumed), other.placement

@@ -12,7 +12,7 @@ from math import isfinite
 
 from tenon.errors import InternalError, ShapeError
 from tenon.network.graph.graph import Graph
-from tenon.network.graph.types import TensorType
+from tenon.network.graph.types import DType, TensorType
 from tenon.network.graph.writer import is_known
 
 Breach = tuple[object, str]
@@ -94,6 +94,23 @@ def types_follow(graph: Graph) -> Iterator[Breach]:
                 yield node.origin, f"'{v.name}' is {v.type}, the rule of {node.op} gives {type}"
 
 
+def extents_are_held(graph: Graph) -> Iterator[Breach]:
+    """Extents of inputs and outputs are in inputs and outputs that are i64 of rank 0, and sizes are such inputs.
+
+    Passes may replace values of outputs by others of other names, which are not checked.
+    """
+    types = {v.name: v.type for v in (*graph.inputs, *graph.outputs) if is_known(v)}
+    wrong = {name for name, type in types.items() if (type.dtype, type.dims) != (DType.I64, ())}
+    for name, extents in graph.extents.items():
+        for axis, count in extents:
+            if count in wrong or (name in types and not 0 <= axis < types[name].rank):
+                yield f"'{name}'", f"axis {axis} has its extent in '{count}'"
+    inputs = {v.name for v in graph.inputs}
+    for name, size in graph.sizes.items():
+        if name not in inputs or name in wrong or size.problem:
+            yield f"'{name}'", f"it is a size of {size}"
+
+
 def quantisation_is_possible(graph: Graph) -> Iterator[Breach]:
     """Scales of computed tensors are positive, zero points fit the element type, and both fit the axis."""
     for node in graph:
@@ -165,7 +182,7 @@ STRUCTURE: tuple[Rule, ...] = (
     bodies_are_whole,
 )
 
-TYPES: tuple[Rule, ...] = (types_follow, types_follow_in_bodies)
+TYPES: tuple[Rule, ...] = (types_follow, types_follow_in_bodies, extents_are_held)
 
 QUANTISATION: tuple[Rule, ...] = (quantisation_is_possible, quantisation_agrees)
 

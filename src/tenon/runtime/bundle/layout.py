@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from tenon.runtime.bundle.manifest import BundleTensor, Manifest
+from tenon.validation import plain
 
 
 def symbols(name: str) -> tuple[str, str]:
@@ -43,4 +44,4 @@ def layout_source(name: str, text: str) -> str:
 
 def _tensor(t: BundleTensor, *, quantised: bool) -> str:
     more = [t.scale, t.zero_point] if quantised and t.scale is not None else []
-    return json.dumps([t.name, t.dtype, t.shape, t.offset, t.bytes, t.extent, t.string, *more])
+    return json.dumps([t.name, t.dtype, t.shape, t.offset, t.bytes, t.extents, plain(t.size), t.string, *more])

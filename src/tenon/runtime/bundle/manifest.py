@@ -15,6 +15,7 @@ from tenon.errors import BundleError
 from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.network.graph.size_range import SizeRange
 from tenon.validation import MisfitError, least, plain, reader
 
 try:
@@ -27,6 +28,9 @@ _DIGEST = '\n "digest": "{}"'
 FORMAT: Literal[1] = 1
 DEVICE_INPUT = "tenon_device_"
 """Inputs through which the code calls devices begin so; the device's name follows."""
+
+COUNT_BYTES = 8
+"""Bytes of an extent that a run chooses or computes: an i64."""
 
 Size = Annotated[int, least(0)]
 """Bytes, or an offset in bytes."""
@@ -73,7 +77,8 @@ class MadeFor(NamedTuple):
 class BundleTensor(NamedTuple):
     """An input or output: row-major at ``offset`` of the mutable region.
 
-    ``extent``: an axis, and the name of the output with the number of valid entries along it.
+    ``extents``: each axis whose extent only a run knows, and the name of the input or output that holds the extent.
+    ``size``: the range of an input that holds such an extent.
     ``string``: the last axis holds the bytes of strings, in UTF-8, with zeros behind the end of a shorter one.
     ``range``: minimum and maximum of an input, if known.
     ``scale``, ``zero_point``: a quantised element stands for scale * (element - zero point).
@@ -86,7 +91,8 @@ class BundleTensor(NamedTuple):
     shape: tuple[int, ...]
     offset: Size
     bytes: Size
-    extent: tuple[int, str] | None = None
+    extents: tuple[tuple[int, str], ...] = ()
+    size: SizeRange | None = None
     string: bool = False
     range: tuple[float, float] | None = None
     scale: float | None = None
@@ -352,6 +358,8 @@ def _contradiction(manifest: Manifest) -> str:
     inputs, outputs = ({t.name for t in tensors} for tensors in (manifest.inputs, manifest.outputs))
     if missing := sorted(manifest.preprocessing.keys() - inputs):
         return f"preprocessing of {missing[0]!r}, which is not an input"
+    if wrong := next(filter(None, map(_wrong_extents, manifest.every_binding())), ""):
+        return wrong
     heads = manifest.heads
     if heads is None:
         return ""
@@ -359,6 +367,19 @@ def _contradiction(manifest: Manifest) -> str:
         return f"detections in {missing[0]!r}, which is no output"
     counts = {"lists": (3, 4), "boxes": (2,)}.get(heads.kind, (1,))
     return "" if len(heads.outputs) in counts else f"detections in {len(heads.outputs)} outputs"
+
+
+def _wrong_extents(binding: Binding) -> str:
+    """The reason why the extents that a run chooses or computes cannot be those of a network, or ""."""
+    tensors = (*binding.inputs, *binding.outputs)
+    counts = {t.name for t in tensors if t.dtype == "i64" and t.bytes == COUNT_BYTES}
+    for t in tensors:
+        for axis, name in t.extents:
+            if not 0 <= axis < len(t.shape) or name not in counts:
+                return f"axis {axis} of {t.name!r} has its extent in {name!r}"
+        if t.size is not None and (t.name not in counts or t.size.problem):
+            return f"{t.name!r} is a size of {t.size}"
+    return ""
 
 
 def _digest(content: bytes) -> str:

@@ -31,7 +31,7 @@ class ShapeBinding:
         self.inputs = views(mutable, tuple(tensor for tensor in binding.inputs if not tensor.calls_device))
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
-        self._whole = not any(t.string or t.extent for t in binding.outputs)
+        self._whole = not any(t.string or t.extents for t in binding.outputs)
         self.pool: ThreadPool | DeviceQueue
         if has_queue(library, binding.entry):
             self.pool = DeviceQueue(library, binding.entry, processors, gpu)
@@ -40,7 +40,7 @@ class ShapeBinding:
 
     def results(self) -> dict[str, Array]:
         """The outputs, cropped to their valid extents and with strings decoded."""
-        return dict(self.outputs) if self._whole else cropped(self.outputs, self.binding.outputs)
+        return dict(self.outputs) if self._whole else cropped(self.outputs, self.inputs, self.binding.outputs)
 
     def fits(self, given: Given) -> bool:
         """Whether the given arrays have the shapes of the inputs."""

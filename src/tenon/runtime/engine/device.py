@@ -240,9 +240,11 @@ class RemoteBundle:
         return array if self._order == sys.byteorder else swapped(array)
 
     def _outputs(self, region: bytes) -> dict[str, Array]:
-        tensors = self.manifest.outputs
-        outputs = {name: self._ordered(a) for name, a in views(np.frombuffer(region, np.uint8), tensors).items()}
-        return {name: array.copy() for name, array in cropped(outputs, tensors).items()}
+        inputs, outputs = (
+            {name: self._ordered(a) for name, a in views(np.frombuffer(region, np.uint8), tensors).items()}
+            for tensors in (self.manifest.inputs, self.manifest.outputs)
+        )
+        return {name: array.copy() for name, array in cropped(outputs, inputs, self.manifest.outputs).items()}
 
     def _execute(self, kind: _Kind, given: bytes, counts: tuple[int | str, ...] = ()) -> bytes:
         """The output of a program for its input; ``counts`` are rounds and warm-up runs, for programs that measure

@@ -25,14 +25,22 @@ def views(region: Array, tensors: tuple[BundleTensor, ...]) -> dict[str, Array]:
     return {t.name: region[t.offset : t.offset + t.bytes].view(DType(t.dtype).numpy).reshape(t.shape) for t in tensors}
 
 
-def cropped(outputs: Mapping[str, Array], tensors: tuple[BundleTensor, ...]) -> dict[str, Array]:
-    """The outputs, cropped to their valid extents and with strings decoded."""
-    results = dict(outputs)
+def valid(count: Array, most: int) -> int:
+    """The valid entries along an axis of ``most``, of which ``count`` are said to be valid."""
+    return min(max(int(count.item()), 0), most)
+
+
+def cropped(
+    outputs: Mapping[str, Array], inputs: Mapping[str, Array], tensors: tuple[BundleTensor, ...]
+) -> dict[str, Array]:
+    """The outputs, cropped to their valid extents, which ``inputs`` or outputs hold, and with strings decoded."""
+    results, values = dict(outputs), {**inputs, **outputs}
     for tensor in tensors:
-        if tensor.extent is not None:
-            axis, name = tensor.extent
-            count = min(int(outputs[name].item()), tensor.shape[axis])
-            results[tensor.name] = outputs[tensor.name][(slice(None),) * axis + (slice(0, count),)]
+        if tensor.extents:
+            counts = list(tensor.shape)
+            for axis, name in tensor.extents:
+                counts[axis] = valid(values[name], counts[axis])
+            results[tensor.name] = outputs[tensor.name][tuple(slice(0, n) for n in counts)]
         if tensor.string:
             results[tensor.name] = decoded(results[tensor.name])
     return results

@@ -169,7 +169,7 @@ def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: 
     with open_bundle(own) as engine:
         feeds = _random_feeds(engine)
         wanted = engine.run(feeds)
-    if any(tensor.string or tensor.extent for tensor in bundle.interface.outputs):
+    if any(tensor.string or tensor.extents for tensor in bundle.interface.outputs):
         program = ""
     got = _ran(session, bundle, feeds, program) if program else RemoteBundle(bundle, connection).run([feeds])[0]
     for name, array in wanted.items():

@@ -190,11 +190,12 @@ class OnnxImporter:
         for value, (axis, count) in self.counted.items():
             if not self.graph.is_output(value):
                 continue
-            name = next((n for a, n in self.graph.extents.values() if self.named(n) is count), "")
+            names = (name for extents in self.graph.extents.values() for _, name in extents)
+            name = next((n for n in names if self.named(n) is count), "")
             if not name:
                 name = count.name = self.writer.names.fresh(f"{value.name}.extent")
                 self.graph.outputs.append(count)
-            self.graph.extents[value.name] = (axis, name)
+            self.graph.extents[value.name] = ((axis, name),)
 
     def named(self, name: str) -> Value | None:
         """The graph output of that name."""

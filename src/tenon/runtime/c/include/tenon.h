@@ -95,10 +95,13 @@ typedef struct TenonTensor {
   int32_t zero_point;
   double scale;
   int32_t string; /* 1: UTF-8 strings along the last axis, zeros behind the end of a shorter one */
-  /* Of an output whose size depends on data: the axis of which only a part is valid (else -1), and the number of the
-     output that holds how much.  See tenon_engine_output_shape. */
-  int32_t extent_axis, extent_output;
-  int32_t reserved_[5];
+  /* Bit i: only a run knows the extent of axis i, and `shape` has the largest.  Rows lie as far from each other as in the
+     largest tensor.  See tenon_engine_output_shape. */
+  int32_t dynamic_axes;
+  /* 1: an input, an i64, that holds such an extent: from `least` to `most`, in steps of `step`. */
+  int32_t is_size;
+  int32_t reserved_;
+  int64_t least, most, step;
 } TenonTensor;
 
 typedef struct TenonMemory {

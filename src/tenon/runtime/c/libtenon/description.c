@@ -44,14 +44,48 @@ static int read_shape(const JsonValue *shape, TenonTensor *tensor) {
   return 1;
 }
 
-/* Only the axis: the name of the output is resolved when all outputs are known. */
-static int read_extent(const JsonValue *extent, TenonTensor *tensor) {
-  tensor->extent_axis = tensor->extent_output = -1;
-  if (extent == NULL || extent->kind == JSON_NULL) return 1;
-  if (extent->kind != JSON_ARRAY || extent->count != 2) return 0;
-  if (!is_size(extent->first) || extent->first->integer >= tensor->rank || !is_text(extent->first->next)) return 0;
-  tensor->extent_axis = (int32_t)extent->first->integer;
+/* Only the axes: the names are resolved by tn_find_extents when all inputs and outputs are known. */
+static int read_extents(const JsonValue *extents, Port *port) {
+  for (int i = 0; i < TENON_MAX_RANK; i++) port->extents[i] = -1;
+  if (extents == NULL || extents->kind != JSON_ARRAY) return 0;
+  for (const JsonValue *extent = extents->first; extent != NULL; extent = extent->next) {
+    if (extent->kind != JSON_ARRAY || extent->count != 2) return 0;
+    if (!is_size(extent->first) || extent->first->integer >= port->tensor.rank || !is_text(extent->first->next)) return 0;
+    port->tensor.dynamic_axes |= 1 << extent->first->integer;
+  }
   return 1;
+}
+
+/* An i64 of rank 0, whose number this is; else -1. */
+static int find_extent(const Port *ports, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (strcmp(ports[i].tensor.name, name) == 0)
+      return ports[i].tensor.type == TENON_I64 && ports[i].tensor.bytes == sizeof(int64_t) ? i : -1;
+  return -1;
+}
+
+int tn_find_extents(const Binding *binding, const JsonValue *extents, Port *port) {
+  for (const JsonValue *extent = extents->first; extent != NULL; extent = extent->next) {
+    const char *name = extent->first->next->text;
+    int number = find_extent(binding->inputs, binding->input_count, name);
+    if (number < 0 && (number = find_extent(binding->outputs, binding->output_count, name)) >= 0)
+      number += NUMBER_OF_OUTPUTS;
+    if (number < 0) return 0;
+    port->extents[extent->first->integer] = number;
+  }
+  return 1;
+}
+
+static int read_range(const JsonValue *size, TenonTensor *tensor) {
+  if (size == NULL || size->kind == JSON_NULL) return 1;
+  if (size->kind != JSON_OBJECT) return 0;
+  const JsonValue *least = tn_json_get(size, "least"), *most = tn_json_get(size, "most"), *step = tn_json_get(size, "step");
+  if (!is_size(least) || !is_size(most) || !is_size(step) || least->integer > most->integer || step->integer < 1) return 0;
+  tensor->is_size = 1;
+  tensor->least = least->integer;
+  tensor->most = most->integer;
+  tensor->step = step->integer;
+  return tensor->type == TENON_I64 && tensor->bytes == sizeof(int64_t);
 }
 
 static int read_quantisation(const JsonValue *scale, const JsonValue *zero, TenonTensor *tensor) {
@@ -71,10 +105,11 @@ int tn_read_port(const JsonValue *const fields[PORT_FIELDS], Port *port) {
   tensor->type_name = fields[1]->text;
   port->offset = (uint64_t)fields[3]->integer;
   tensor->bytes = (uint64_t)fields[4]->integer;
-  tensor->string = fields[6] != NULL && fields[6]->kind == JSON_TRUE;
-  if (!read_shape(fields[2], tensor) || !read_extent(fields[5], tensor)) return 0;
-  if (!read_quantisation(fields[7], fields[8], tensor)) return 0;
+  tensor->string = fields[7] != NULL && fields[7]->kind == JSON_TRUE;
+  if (!read_shape(fields[2], tensor) || !read_extents(fields[PORT_EXTENTS], port)) return 0;
+  if (!read_quantisation(fields[8], fields[9], tensor)) return 0;
   uint64_t bytes = set_type(tensor);
+  if (!read_range(fields[6], tensor)) return 0;
   for (int i = 0; i < tensor->rank; i++) {
     const uint64_t extent = (uint64_t)tensor->shape[i];
     if (extent != 0 && bytes > UINT64_MAX / extent) return 0;
@@ -88,9 +123,6 @@ static const char *check_ports(const Port *ports, int count, const Binding *bind
     const Port *port = &ports[i];
     if (port->offset > binding->mutable_bytes || port->tensor.bytes > binding->mutable_bytes - port->offset)
       return "an input or output lies outside of its memory";
-    const int count_at = port->tensor.extent_output;
-    if (port->tensor.extent_axis >= 0 && (count_at < 0 || count_at >= binding->output_count))
-      return "the size of an output is in no output";
   }
   return NULL;
 }
@@ -129,7 +161,8 @@ static int same_ports(const Port *a, const Port *b, int count) {
     const TenonTensor *s = &a[i].tensor, *t = &b[i].tensor;
     if (strcmp(s->name, t->name) != 0 || strcmp(s->type_name, t->type_name) != 0 || s->rank != t->rank) return 0;
     if (memcmp(s->shape, t->shape, sizeof s->shape) != 0 || s->bytes != t->bytes || a[i].offset != b[i].offset) return 0;
-    if (s->string != t->string || s->extent_axis != t->extent_axis || s->extent_output != t->extent_output) return 0;
+    if (s->string != t->string || memcmp(a[i].extents, b[i].extents, sizeof a->extents) != 0) return 0;
+    if (s->is_size != t->is_size || s->least != t->least || s->most != t->most || s->step != t->step) return 0;
   }
   return 1;
 }

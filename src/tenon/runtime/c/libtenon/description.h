@@ -9,9 +9,12 @@
 typedef struct {
   TenonTensor tensor;
   uint64_t offset; /* in the mutable region */
+  /* For each axis the number of the input, or of the output plus NUMBER_OF_OUTPUTS, that holds its extent; -1: none does,
+     the extent is that of the shape. */
+  int32_t extents[TENON_MAX_RANK];
 } Port;
 
-enum { PART_DEVICES = 8 };
+enum { PART_DEVICES = 8, NUMBER_OF_OUTPUTS = 1 << 20 };
 
 typedef struct {
   const char *entry;
@@ -45,15 +48,18 @@ TenonStatus tn_read_layout(Pool *pool, const char *text, size_t size, const char
 TenonStatus tn_read_steps(Pool *pool, const char *origin, Description *description);
 /* Whether code of the second layout may run in memory of the first. */
 int tn_same_layout(const Description *a, const Description *b);
-/* An input or output from its JSON: [name, type, shape, offset, bytes, extent, string, scale, zero point], the last two
-   NULL if it is not quantised; 0 if it is not one. */
-enum { PORT_FIELDS = 9 };
+/* An input or output from its JSON: [name, type, shape, offset, bytes, extents, size, string, scale, zero point], the last
+   two NULL if it is not quantised; 0 if it is not one. */
+enum { PORT_FIELDS = 10, PORT_EXTENTS = 5 };
 int tn_read_port(const JsonValue *const fields[PORT_FIELDS], Port *port);
+/* Finds what holds the extents of an input or output, by their names in its JSON, when all of the binding are known; 0 if
+   nothing does. */
+int tn_find_extents(const Binding *binding, const JsonValue *extents, Port *port);
 /* A binding of a bundle, and an input or output of a binding, by its number; else both fail with TENON_NOT_FOUND. */
 TenonStatus tn_find_binding(const Description *description, int number, const Binding **binding);
 TenonStatus tn_find_port(const Description *description, const Binding *binding, int number, int is_output,
                          const Port **port);
-/* Finishes a description: names of extents, limits.  Returns NULL or what is wrong. */
+/* Finishes a description: limits.  Returns NULL or what is wrong. */
 const char *tn_check_description(Description *description);
 
 #endif

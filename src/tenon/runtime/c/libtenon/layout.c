@@ -51,32 +51,37 @@ static int count_lines(const Lines *lines, const char *word) {
   return count;
 }
 
-/* `names` gets the name of the output with each extent, or NULL. */
-static int take_port(Lines *lines, const char *word, Port *port, const char **name) {
+static int take_port(Lines *lines, const char *word, Port *port, const JsonValue **extents) {
   const JsonValue *fields[PORT_FIELDS];
   if (!take(lines, word)) return 0;
   const char *end = line_end(lines);
   const JsonValue *row = tn_json_parse(lines->pool, lines->at, (size_t)(end - lines->at));
-  if (row == NULL || row->kind != JSON_ARRAY || row->count < 7) return 0;
+  if (row == NULL || row->kind != JSON_ARRAY || row->count < 8) return 0;
   lines->at = end;
   const JsonValue *value = row->first;
   for (int i = 0; i < PORT_FIELDS; i++, value = value != NULL ? value->next : NULL) fields[i] = value;
-  *name = fields[5]->kind == JSON_ARRAY && fields[5]->count == 2 ? fields[5]->first->next->text : NULL;
+  *extents = fields[PORT_EXTENTS];
   return tn_read_port(fields, port) && take_line_end(lines);
 }
 
-static int take_ports(Lines *lines, const char *word, Port **ports, int *count, const char ***names) {
+static int take_ports(Lines *lines, const char *word, Port **ports, int *count, const JsonValue ***extents) {
   *count = count_lines(lines, word);
   *ports = tn_pool_take(lines->pool, (size_t)*count * sizeof **ports);
-  *names = tn_pool_take(lines->pool, (size_t)*count * sizeof **names);
-  if (*ports == NULL || *names == NULL) return 0;
+  *extents = tn_pool_take(lines->pool, (size_t)*count * sizeof **extents);
+  if (*ports == NULL || *extents == NULL) return 0;
   for (int i = 0; i < *count; i++)
-    if (!take_port(lines, word, &(*ports)[i], &(*names)[i])) return 0;
+    if (!take_port(lines, word, &(*ports)[i], &(*extents)[i])) return 0;
+  return 1;
+}
+
+static int find_extents(const Binding *binding, Port *ports, int count, const JsonValue *const *extents) {
+  for (int i = 0; i < count; i++)
+    if (!tn_find_extents(binding, extents[i], &ports[i])) return 0;
   return 1;
 }
 
 static int take_binding(Lines *lines, Binding *binding) {
-  const char **names;
+  const JsonValue **inputs, **outputs;
   if (!take(lines, "entry ")) return 0;
   const char *begin = lines->at, *end = memchr(begin, ' ', (size_t)(line_end(lines) - begin));
   if (end == NULL || (binding->entry = tn_pool_text(lines->pool, begin, (size_t)(end - begin))) == NULL) return 0;
@@ -84,12 +89,10 @@ static int take_binding(Lines *lines, Binding *binding) {
   if (!take_number(lines, " mutable ", &binding->mutable_bytes) ||
       !take_number(lines, " activations ", &binding->activations) || !take_line_end(lines))
     return 0;
-  if (!take_ports(lines, "input ", &binding->inputs, &binding->input_count, &names)) return 0;
-  if (!take_ports(lines, "output ", &binding->outputs, &binding->output_count, &names)) return 0;
-  for (int i = 0; i < binding->output_count; i++)
-    for (int j = 0; names[i] != NULL && j < binding->output_count; j++)
-      if (strcmp(names[i], binding->outputs[j].tensor.name) == 0) binding->outputs[i].tensor.extent_output = j;
-  return 1;
+  if (!take_ports(lines, "input ", &binding->inputs, &binding->input_count, &inputs)) return 0;
+  if (!take_ports(lines, "output ", &binding->outputs, &binding->output_count, &outputs)) return 0;
+  return find_extents(binding, binding->inputs, binding->input_count, inputs) &&
+         find_extents(binding, binding->outputs, binding->output_count, outputs);
 }
 
 static int count_entries(const Lines *lines) {

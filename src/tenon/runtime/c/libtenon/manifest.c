@@ -63,8 +63,8 @@ static int read_ports(Pool *pool, const JsonValue *list, Port **ports, int *coun
   if ((*ports = tn_pool_take(pool, list->count * sizeof **ports)) == NULL) return 0;
   Port *port = *ports;
   for (const JsonValue *object = list->first; object != NULL; object = object->next, port++) {
-    static const char *const keys[PORT_FIELDS] = {"name",   "dtype",  "shape", "offset",    "bytes",
-                                                  "extent", "string", "scale", "zero_point"};
+    static const char *const keys[PORT_FIELDS] = {"name",    "dtype", "shape",  "offset", "bytes",
+                                                  "extents", "size",  "string", "scale",  "zero_point"};
     const JsonValue *fields[PORT_FIELDS];
     for (int i = 0; i < PORT_FIELDS; i++) fields[i] = tn_json_get(object, keys[i]);
     if (!tn_read_port(fields, port)) return 0;
@@ -72,26 +72,20 @@ static int read_ports(Pool *pool, const JsonValue *list, Port **ports, int *coun
   return 1;
 }
 
-static void resolve_extents(const JsonValue *outputs, Binding *binding) {
-  int i = 0;
-  for (const JsonValue *object = outputs->first; object != NULL; object = object->next, i++) {
-    const JsonValue *extent = tn_json_get(object, "extent");
-    if (binding->outputs[i].tensor.extent_axis < 0) continue;
-    for (int j = 0; j < binding->output_count; j++)
-      if (strcmp(extent->first->next->text, binding->outputs[j].tensor.name) == 0)
-        binding->outputs[i].tensor.extent_output = j;
-  }
+static int find_extents(const Binding *binding, const JsonValue *list, Port *ports) {
+  for (const JsonValue *object = list->first; object != NULL; object = object->next)
+    if (!tn_find_extents(binding, tn_json_get(object, "extents"), ports++)) return 0;
+  return 1;
 }
 
 static int read_binding(Pool *pool, const JsonValue *object, const JsonValue *memory, Binding *binding) {
-  const JsonValue *outputs = tn_json_get(object, "outputs");
+  const JsonValue *inputs = tn_json_get(object, "inputs"), *outputs = tn_json_get(object, "outputs");
   binding->entry = get_text(object, "entry");
   if (binding->entry == NULL || !get_size(memory, "mutable", &binding->mutable_bytes)) return 0;
   if (!get_size(memory, "activations", &binding->activations)) return 0;
-  if (!read_ports(pool, tn_json_get(object, "inputs"), &binding->inputs, &binding->input_count)) return 0;
+  if (!read_ports(pool, inputs, &binding->inputs, &binding->input_count)) return 0;
   if (!read_ports(pool, outputs, &binding->outputs, &binding->output_count)) return 0;
-  resolve_extents(outputs, binding);
-  return 1;
+  return find_extents(binding, inputs, binding->inputs) && find_extents(binding, outputs, binding->outputs);
 }
 
 static int read_bindings(Pool *pool, const JsonValue *root, const JsonValue *memory, Description *description) {

@@ -98,13 +98,18 @@ TenonStatus tenon_engine_bind_output(TenonEngine *handle, int output, void *data
   return status;
 }
 
-static int64_t integer_at(const Engine *engine, const Port *port) {
-  const uint8_t *data = engine->tensors + port->offset;
-  int64_t wide;
-  int32_t narrow;
-  if (port->tensor.type == TENON_I64) return memcpy(&wide, data, sizeof wide), wide;
-  if (port->tensor.type == TENON_I32) return memcpy(&narrow, data, sizeof narrow), narrow;
-  return INT64_MAX; /* all of it */
+static void true_shape(const Engine *engine, const Port *port, int64_t shape[TENON_MAX_RANK]) {
+  const Binding *binding = tn_engine_binding(engine);
+  memcpy(shape, port->tensor.shape, sizeof port->tensor.shape);
+  for (int i = 0; i < port->tensor.rank; i++) {
+    const int number = port->extents[i];
+    if (number < 0) continue;
+    const Port *holder =
+        number < NUMBER_OF_OUTPUTS ? &binding->inputs[number] : &binding->outputs[number - NUMBER_OF_OUTPUTS];
+    int64_t extent;
+    memcpy(&extent, engine->tensors + holder->offset, sizeof extent);
+    if (extent < shape[i]) shape[i] = extent < 0 ? 0 : extent;
+  }
 }
 
 TenonStatus tenon_engine_output_shape(TenonEngine *handle, int output, int64_t shape[TENON_MAX_RANK], int *rank) {
@@ -114,13 +119,7 @@ TenonStatus tenon_engine_output_shape(TenonEngine *handle, int output, int64_t s
   if (status != TENON_OK) return status;
   if (shape == NULL || rank == NULL)
     return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_output_shape: a result is NULL");
-  const TenonTensor *tensor = &port->tensor;
-  memcpy(shape, tensor->shape, sizeof tensor->shape);
-  *rank = tensor->rank;
-  if (tensor->extent_axis < 0) return TENON_OK;
-  const Port *counted = &tn_engine_binding(engine)->outputs[tensor->extent_output];
-  const int64_t count = counted->tensor.bytes > 0 ? integer_at(engine, counted) : INT64_MAX;
-  int64_t *extent = &shape[tensor->extent_axis];
-  if (count < *extent) *extent = count < 0 ? 0 : count;
+  true_shape(engine, port, shape);
+  *rank = port->tensor.rank;
   return TENON_OK;
 }
