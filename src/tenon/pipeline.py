@@ -27,6 +27,7 @@ from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.plan.ports import with_ports_of
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
 from tenon.machine.plan.stages import UNSEEN, Stages
@@ -389,7 +390,7 @@ def _planned(
     program = _plan(graph, setting, name, Weighed(), compilation.ram, progress)
     if compilation.precision == "fp16" and compilation.target.machine.multiplies(DType.F16):
         left += products_in_f32(graph, program, setting)
-    return graph, _named(program, given)
+    return graph, with_ports_of(program, given)
 
 
 def _prepared(
@@ -431,28 +432,6 @@ def _plan(
     return program
 
 
-def _named(program: Program, given: Graph) -> Program:
-    """The program with the original output names: passes may have replaced output values."""
-    named = tuple(
-        replace(port, name=v.name, extents=given.extents.get(v.name, ()), string=v.name in given.strings)
-        for port, v in zip(program.outputs, given.outputs, strict=True)
-    )
-    named = tuple(
-        replace(port, type=replace(port.type, quant=v.type.quant)) if port.type.dtype is v.type.dtype else port
-        for port, v in zip(named, given.outputs, strict=True)
-    )
-    inputs = tuple(
-        replace(
-            port,
-            extents=given.extents.get(port.name, ()),
-            size=given.sizes.get(port.name),
-            string=port.name in given.strings,
-        )
-        for port in program.inputs
-    )
-    return replace(program, inputs=inputs, outputs=named)
-
-
 def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes]
@@ -474,7 +453,9 @@ def _programs(
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
-            programs.append(_named(_plan(optimised, setting, name, weights, compilation.ram, progress, stages), graph))
+            programs.append(
+                with_ports_of(_plan(optimised, setting, name, weights, compilation.ram, progress, stages), graph)
+            )
             continue
         entry = f"{name}_{number}"
         stages.imported(entry, graph)
@@ -482,7 +463,7 @@ def _programs(
         alike = choose_alike(other, chosen, optimised, setting)
         chosen = replace(chosen, algorithms={**chosen.algorithms, **alike})
         settings.append(chosen)
-        programs.append(_named(_plan(other, chosen, entry, weights, compilation.ram, progress, stages), graph))
+        programs.append(with_ports_of(_plan(other, chosen, entry, weights, compilation.ram, progress, stages), graph))
     last, memories = programs[-1], [program.memory for program in programs]
     memory = Memory(
         last.memory.constant,

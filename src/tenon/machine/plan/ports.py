@@ -1,0 +1,30 @@
+"""The inputs and outputs of a program as the imported graph describes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenon.machine.plan.program import Program
+from tenon.network.graph.graph import Graph
+
+
+def with_ports_of(program: Program, given: Graph) -> Program:
+    """The program with names and annotations of the imported graph: passes may have replaced output values."""
+    named = tuple(
+        replace(port, name=v.name, extents=given.extents.get(v.name, ()), string=v.name in given.strings)
+        for port, v in zip(program.outputs, given.outputs, strict=True)
+    )
+    named = tuple(
+        replace(port, type=replace(port.type, quant=v.type.quant)) if port.type.dtype is v.type.dtype else port
+        for port, v in zip(named, given.outputs, strict=True)
+    )
+    inputs = tuple(
+        replace(
+            port,
+            extents=given.extents.get(port.name, ()),
+            size=given.sizes.get(port.name),
+            string=port.name in given.strings,
+        )
+        for port in program.inputs
+    )
+    return replace(program, inputs=inputs, outputs=named)
