@@ -293,6 +293,8 @@ class Frame:
     items: Ints  # the work item that a row belongs to
     time: tuple[Ints, ...] = ()
     worlds: tuple[Ints, ...] = ()
+    fixed: int = 0  # how many of ``worlds`` are the same for all work items: bound outside of all loops
+    looped: bool = False  # whether a loop is around
     inside: int = 0  # parallel loops around
     leaf: bool = False  # whether the innermost of them contains no other parallel loop, so that one thread executes it
     block: Ints | None = None  # of a launch: numbers of the blocks and threads
@@ -302,7 +304,8 @@ class Frame:
         env = {name: values[rows] for name, values in self.env.items()}
         time, worlds = (tuple(c[rows] for c in columns) for columns in (self.time, self.worlds))
         block, thread = (None if c is None else c[rows] for c in (self.block, self.thread))
-        return Frame(env, len(rows), self.items[rows], time, worlds, self.inside, self.leaf, block, thread)
+        made = replace(self, env=env, rows=len(rows), items=self.items[rows], time=time, worlds=worlds)
+        return replace(made, block=block, thread=thread)
 
 
 class Event(NamedTuple):
@@ -411,7 +414,16 @@ class Checker:
             self.launched(s, inner, each, int(counts.max(initial=1)))
         else:
             inner.time = (*inner.time, each)
+        inner.looped = frame.looped or s.what != "bind"
         if s.what == "bind":
+            inner.fixed += (
+                not frame.looped
+                and frame.fixed == len(frame.worlds)
+                and all(
+                    isinstance(r, Access) and r.memory.space == "const" and not any(i.terms for i in r.at)
+                    for r in s.reads
+                )
+            )
             inner.worlds = (*inner.worlds, self.serial * (1 << 32) + np.arange(len(rows)))
         self.serial += 1
         if s.what == "parallel":
@@ -602,11 +614,22 @@ def meet(kind: str, memory: Memory, where: Ints, who: Ints, store: Ints) -> None
         raise FaultError(kind, f"{memory.name}: element {where[bad[group]][0][0]} is touched by two at a time")
 
 
+def _fixed_worlds(frame: Frame) -> Ints:
+    """A number for each row that tells apart the values which are bound outside of all loops."""
+    number = np.zeros(frame.rows, np.int64)
+    for world in frame.worlds[: frame.fixed]:
+        number = number * 1_000_003 + world
+    return number
+
+
 def check_races(memory: Memory, events: list[Event]) -> None:
     """No element accessed by several work items is stored to; kernels without work items run on one thread."""
     if not any(e.frame.inside for e in events):
         return
     cell = np.concatenate([e.cells.reshape(-1) for e in events])
+    if any(e.frame.fixed for e in events):  # elements of two runs with other data are not one element
+        worlds = np.concatenate([np.repeat(_fixed_worlds(e.frame), e.cells.shape[1]) for e in events])
+        cell = np.unique(np.stack([cell, worlds], 1), axis=0, return_inverse=True)[1].reshape(-1)
     nobody = [e.frame.items if e.frame.leaf else np.full(e.frame.rows, -1) for e in events]
     item = np.concatenate([np.repeat(i, e.cells.shape[1]) for i, e in zip(nobody, events, strict=True)])
     store = np.concatenate([np.full(e.cells.size, e.store) for e in events])

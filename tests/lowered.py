@@ -139,6 +139,7 @@ def run_site(
         runs = {a.output for a in aliases if a.inside == "input" and not a.written} != set(range(len(outputs)))
     if ask.overwrite is not None:
         outputs[0] = _part(inputs[ask.overwrite], 0, site.output.nbytes)
+        site = replace(site, placed=frozenset({ask.overwrite}))
     if runs:
         _run_steps(op, site, inputs, outputs, execute)
     return [_result(t, data) for t, data in zip(site.outputs, outputs, strict=True)]

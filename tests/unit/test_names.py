@@ -33,6 +33,7 @@ KERNELS = {
 """The parameters of a kernel have the name of the operator that it computes, one in ``kernels``, one in ``ops``."""
 SHARED = {
     "If": "a statement of the loop IR, and ONNX's operator",
+    "Mask": "an operator, and the head of masks of objects",
     "TopK": "tenon.metrics.TopK is public; the other is ONNX's operator",
 }
 """Names of two classes each, with what these mean; nothing is added without a reason."""

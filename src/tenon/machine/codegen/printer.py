@@ -554,9 +554,10 @@ class Printer(Declarations, ABC):
         self.line("}")
 
     def bound(self, var: Var) -> str:
-        words = [self.index(b) for b in var.below]
-        text = words[0]
-        for word in words[1:]:
+        """The least of the bounds of a variable; a constant that another bound never exceeds is left out."""
+        most = min((b.span()[1] for b in var.below if b.terms), default=None)
+        text, *words = (self.index(b) for b in var.below if b.terms or most is None or b.const < most)
+        for word in words:
             text = self.conditional(f"{text} < {word}", text, word)
         return text
 

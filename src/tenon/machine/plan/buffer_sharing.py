@@ -126,6 +126,7 @@ class _Sharing:
             if same and self.dies(operand, node) and self.may_join(result, operand, 0):
                 self.join(result, operand, 0)
                 self.storage.kept.add(result)
+                self.storage.placed[node] |= {i}
                 self.forget_dead(result, node)
                 return
 

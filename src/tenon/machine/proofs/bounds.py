@@ -128,7 +128,7 @@ def prove(
     groups = work_groups(kernel)
     proof = _Proof(kernel, same or {}, groups, spaces)
     proof.run()
-    if proof.parallel and (what := proof.kept_apart() or conflict(proof.touches)):
+    if proof.parallel and (what := proof.kept_apart() or conflict(proof.touches, frozenset(proof.common))):
         raise ConflictError(f"{kernel.name}: {what}")
     if groups is not None and (what := group_conflict(groups, same or {})):
         raise ConflictError(f"{kernel.name}: {what}")
@@ -211,6 +211,7 @@ class _Proof:
             Buffer, tuple[set[tuple[Var, ...]], set[tuple[Var, ...]]]
         ] = {}  # around loads, around stores
         self.bound: set[Var] = set()  # from data
+        self.common: set[Var] = set(kernel.sizes)  # the same number in all iterations of all loops
         self.memo: _Memo = {}
         self.whole: set[tuple[Index, Facts]] = set()  # indices of which everything but the scope is shown
         self.accesses = 0
@@ -298,11 +299,26 @@ class _Proof:
             raise OutOfRangeError(f"{self.kernel.name}: the range of {s.var.name} may be empty")
         before, self.written = self.written, self.written.fork()
         self.bound.add(s.var)
+        if self.constant(s.value):
+            self.common.add(s.var)
         self.scope.open(s.var)
         self.visit(s.body, guards, iteration)
         self.scope.close(len(self.scope.live) - 1)
         before.keep(self.written, s.var)
         self.written = before
+
+    def constant(self, value: Expr) -> bool:
+        """Whether a value is the same in all iterations of all loops: it is computed from fixed elements of memory that
+        the kernel does not write."""
+        read, written = [load for load, _ in loads(value)], {self.same.get(b, b) for b in self.kernel.params}
+        written = {b for b in written if b.space != "const"}
+        fixed = all(not i.terms for load in read for i in load.index)
+        return (
+            fixed
+            and bool(read)
+            and not any(self.same.get(x.buffer, x.buffer) in written for x in read)
+            and not refs(value)
+        )
 
     def outline(self, s: Outline, guards: Facts, iteration: _Iteration) -> None:
         """A function of its own, which sees variables and memory but neither values nor registers of its caller."""
@@ -502,3 +518,10 @@ def loads(e: Expr, guards: Facts = ()) -> Iterator[tuple[Load, Facts]]:
     elif isinstance(e, Guarded):
         yield from loads(e.value, guards + e.facts)
         yield from loads(e.other, guards)
+
+
+def refs(e: Expr) -> bool:
+    """Whether a value depends on the value of a Let."""
+    if isinstance(e, Guarded):
+        return refs(e.value) or refs(e.other)
+    return isinstance(e, Ref) or (isinstance(e, Op) and any(map(refs, e.args)))

@@ -94,13 +94,14 @@ class Touch:
         return cls(chain, buffer, store, sides)
 
 
-def conflict(touches: Iterable[Touch]) -> str:
-    """Empty, or a message that names two iterations that may access the same element."""
+def conflict(touches: Iterable[Touch], common: frozenset[Var] = frozenset()) -> str:
+    """Empty, or a message that names two iterations that may access the same element.  ``common`` are variables that
+    are the same number in all iterations."""
     merged = _merged(touches)
     for a, b in combinations_with_replacement(merged, 2):
         if a.buffer is b.buffer and (a.store or b.store):
             for fixed, differs in _cases(a.chain, b.chain):
-                if not apart(a, b, fixed, differs):
+                if not apart(a, b, fixed | common, differs):
                     names = " and ".join(dict.fromkeys(t.chain[-1].name if t.chain else "no loop" for t in (a, b)))
                     doing = "write" if a.store and b.store else "write and read"
                     return f"two iterations of parallel {names} may {doing} one element of {a.buffer.name}"
