@@ -303,6 +303,41 @@ def test_states(kind: str, reverse: bool) -> None:
                 np.testing.assert_allclose(results[key], array, rtol=1e-6, atol=1e-6)
 
 
+COPIES = {"one": 1, "two": 1, "behind a view": 1, "read later": 2, "no slice": 0}
+"""By what a body does with a state that it appends to, the copies in it: one is of the slice."""
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_rows_appended_to_a_state(kind: str) -> None:
+    """The state is written in place: only the new rows are copied, unless something reads the state later."""
+    body = Graph("body")
+    rows, count = body.add_input("rows", tensor(DType.F32, 9, 4)), body.add_input("count", tensor(DType.I64))
+    new = body.add_input("new", tensor(DType.F32, 1, 4))
+
+    def reshaped(value: Value, *dims: int) -> Value:
+        return add(body, "Reshape", value, body.constant("shape", np.array(dims)))
+
+    if kind == "behind a view":
+        whole = add(body, "Append", reshaped(rows, 1, 9, 4), reshaped(new, 1, 1, 4), count, axis=1)
+        grown = reshaped(whole, 9, 4)
+    else:
+        grown = add(body, "Append", rows, new, count)
+    further = add(body, "Add", count, body.constant("one", np.array(1)))
+    if kind == "two":
+        grown = add(body, "Append", grown, add(body, "Neg", new), further)
+    slices = [add(body, "Add", grown, rows) if kind == "read later" else grown]
+    body.outputs = [grown, further, *(slices if kind != "no slice" else [])]
+    graph = looped(body, 5, 2, 1)
+    feeds = {**feed(graph), "in1": np.array(2)}
+    right = evaluate(graph, feeds)
+    bundle = tenon.compile(graph, optimize=0)
+    with tenon.open(bundle) as engine:
+        for key, array in engine.run(feeds).items():
+            np.testing.assert_array_equal(array, right[key])
+    copies = [node.kernel for node in bundle.interface.nodes if node.kernel in ("copy", "reorder")]
+    assert len(copies) == 2 + COPIES[kind], "two are of the states before the loop"
+
+
 def by_hand(kind: str, feeds: dict[str, Array], right: dict[str, Array], reverse: bool) -> None:
     """The same in NumPy, for bodies whose next states are easy to write."""
     a, b, x, w = feeds.values()

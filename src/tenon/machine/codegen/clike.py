@@ -276,8 +276,10 @@ class CLike(Printer):
 
     # --------------------------------------------------------------------------------- statements
     def loop_head(self, loop: Loop) -> str:
-        v = loop.var.name
-        return f"{self.loop_word}for ({self.int_type} {v} = 0; {v} < {self.bound(loop.var)}; {v}++) {{"
+        v, begin, end = loop.var.name, "", self.bound(loop.var)
+        if len(loop.var.below) > 1:  # what GCC can annotate compares with a number or a variable
+            begin, end = f", {v}_end = {end}", f"{v}_end"
+        return f"{self.loop_word}for ({self.int_type} {v} = 0{begin}; {v} < {end}; {v}++) {{"
 
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
         first_name, end_name = (f"{self.inline}{self.int_type} slice_{name}" for name in ("first", "end"))

@@ -52,6 +52,15 @@ def copy_next_states(graph: Graph, setting: Setting) -> None:
                 body.outputs[i] = _copied(body, body.outputs[i], None)
 
 
+def place_states(body: Graph, states: int, storage: Storage, setting: Setting) -> None:
+    """Record the nodes of a body that overwrite a state by the next one."""
+    for state, following in zip(body.inputs[:states], body.outputs, strict=False):
+        root, _ = storage.root(following)
+        if root.producer is not None:
+            placed = _overwritten(root.producer, storage, setting, state)
+            storage.placed[root.producer] |= placed
+
+
 def _unsafe(body: Graph, states: int, setting: Setting) -> int | None:
     """The number of a state that something reads after the next one is written."""
     storage = share(body, setting)
@@ -72,16 +81,21 @@ def _over(body: Graph, storage: Storage, setting: Setting, state: Value, followi
     makers = [number[v.producer] for v in body.values() if v.producer and storage.root(v)[0] is root]
     readers = [node for v in body.values() if storage.root(v)[0] is state for node in v.uses]
     last = max((number[node] for node in readers), default=-1)
-    if root in body.inputs or not makers or following.producer is None:
+    if root in body.inputs or not makers or root.producer is None:
         return False
     if last < min(makers):
         return True
-    node = following.producer
-    return last == min(makers) == number[node] and root is following and _in_place(node, setting, state)
+    return last == min(makers) == number[root.producer] and bool(_overwritten(root.producer, storage, setting, state))
 
 
-def _in_place(node: Node, setting: Setting, state: Value) -> bool:
-    """Whether a node that reads a state may write its only result over it."""
+def _overwritten(node: Node, storage: Storage, setting: Setting, state: Value) -> frozenset[int]:
+    """The inputs of a node that hold a state which the node may overwrite by its only result."""
     free = operator(node).in_place(site(node, setting))
-    read = [i for i, v in enumerate(node.inputs) if v is state]
-    return len(node.outputs) == 1 and bool(read) and all(i in free for i in read)
+    read = [i for i, v in enumerate(node.inputs) if v is not None and storage.root(v)[0] is state]
+    whole = all(storage.root(node.input(i)) == (state, 0) and _alike(node.input(i), node.output) for i in read)
+    return frozenset(read) if len(node.outputs) == 1 and whole and all(i in free for i in read) else frozenset()
+
+
+def _alike(a: Value, b: Value) -> bool:
+    """Whether two values have elements of the same type at the same places of their memory."""
+    return a.type.dtype is b.type.dtype and a.type.layout == b.type.layout and a.type.nbytes == b.type.nbytes

@@ -14,7 +14,7 @@ from tenon.machine.kernels.zeros import zeros
 from tenon.machine.plan.arena import Block, bound, fullest, place
 from tenon.machine.plan.buffer_sharing import share
 from tenon.machine.plan.layouts import assign_layouts
-from tenon.machine.plan.loops import copy_next_states, prepare_loops, with_bodies
+from tenon.machine.plan.loops import copy_next_states, place_states, prepare_loops, with_bodies
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.node_info import facts
 from tenon.machine.plan.order import orders, schedule
@@ -189,6 +189,8 @@ class _Lowering:
         depth = self.depth + isinstance(node.op, Scan)
         inner = _Lowering(body, self.setting, self.constants, self.places, depth)
         inner.given = {inner.storage.root(v)[0] for v in (*body.inputs, *body.outputs)}
+        if isinstance(node.op, Scan):
+            place_states(body, node.op.states, inner.storage, self.setting)
         return inner
 
     def items(self, scratch: Mapping[tuple[Node, str], Place]) -> Iterator[Item]:

@@ -34,7 +34,8 @@ class Site:
 
     ``extras`` are the operands of ``epilogue``, which come after the operator's own inputs.  ``clears`` says that
     the epilogue maps 0 to nonzero, so that padding lanes must be masked (see ``needs_clear``).
-    ``placed`` are the inputs that are already stored in the output's memory (a concatenation in place).
+    ``placed`` are the inputs that are already stored in the output's memory (a concatenation in place, an operand that
+    the output overwrites).
     ``algorithm`` is the one selected by a search or a budget; None leaves the choice to the operator.
     """
 
@@ -258,7 +259,8 @@ class Operator(ABC):
         return ()
 
     def in_place(self, site: Site) -> tuple[int, ...]:
-        """Inputs that the first output may overwrite in place, element for element, if nothing reads them later."""
+        """Inputs that the first output may overwrite in place, element for element, if nothing reads them later.  The
+        input that it does overwrite is in ``site.placed`` when the node is lowered."""
         return ()
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:

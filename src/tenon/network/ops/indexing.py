@@ -154,6 +154,9 @@ class Scatter(Operator):
     def check(self, x: Ints, i: Ints, u: Ints) -> None:
         """Raises ShapeError if the shapes do not fit."""
 
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        return (0,)
+
 
 @register
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ class ScatterElements(Scatter):
 
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)
-        steps = [copied(site)] if x.size else []
+        steps = [copied(site)] if x.size and 0 not in site.placed else []
         if i.size and x.size:
             axis = self.axis % x.rank
             kernel = kernels.scatter_elements(x.dims, i.dims, axis, self.reduction, x.dtype, i.dtype)
@@ -218,7 +221,7 @@ class ScatterND(Scatter):
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)
         depth = i.dims[-1]
-        steps = [copied(site)] if x.size else []
+        steps = [copied(site)] if x.size and 0 not in site.placed else []
         if i.size and x.size:
             rows, inner = math.prod(i.dims[:-1]), math.prod(x.dims[depth:])
             kernel = kernels.scatter_nd(rows, x.dims[:depth], inner, self.reduction, x.dtype, i.dtype)

@@ -1,0 +1,29 @@
+"""Rows written into a tensor from a position on that is known at run time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, lane_segments
+from tenon.machine.kernel_ir.loops import Kernel, cast
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.types import I64, DType
+
+
+@lru_cache(maxsize=256)
+def append(outer: int, extent: int, count: int, inner: int, dtype: DType, machine: Machine) -> Kernel:
+    """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, as far as there is room in ``extent`` rows.
+    Parameters: x, at (i64), y."""
+    k = Builder(f"append_{outer}x{count}x{inner}", f"Rows of {inner} elements written from a position on")
+    x = k.param("x", outer, count, inner, dtype=dtype)
+    position = k.param("at", 1, dtype=I64)
+    y = k.param("y", outer, extent, inner, dtype=dtype, out=True)
+    with (
+        k.loop("o", outer, kind="parallel") as o,
+        k.bind("at", cast(position[0], I64), extent + 1) as at,
+        k.loop("i", count, extent - at) as i,
+    ):
+        for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
+            with k.loop("v", iterations) as v:
+                y.vec(width)[o, at + i, v + start // width] = x.vec(width)[o, i, v + start // width]
+    return k.done()

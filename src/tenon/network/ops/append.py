@@ -1,0 +1,72 @@
+"""Rows appended to a tensor whose extent is known at run time: a decoder's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.machine.kernels.append import append
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.types import I64, TensorType
+from tenon.network.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
+from tenon.network.ops.indexing import copied, parted
+from tenon.network.ops.move import normal_axis
+
+
+@register
+@dataclass(frozen=True)
+class Append(Operator):
+    """Inputs: data, new, extent (an i64).  The data with ``new`` written from index ``extent`` on along ``axis``.
+
+    The data has room behind its true extent: the result has its shape, and rows of ``new`` that would lie past its end
+    are not written.  An extent below 0 or past the end counts as the nearest of the two.
+    """
+
+    axis: int = 0
+    arity: ClassVar[tuple[int, int]] = (3, 3)
+    internal: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, new, extent = typed(inputs)
+        axis = normal_axis(self.name, self.axis, x.rank)
+        if (x.dtype, x.rank) != (new.dtype, new.rank) or any(
+            a != b for d, (a, b) in enumerate(zip(x.dims, new.dims, strict=True)) if d != axis
+        ):
+            raise ShapeError(f"Append: {new} does not fit {x} along axis {axis}")
+        if extent.dtype is not I64 or extent.size != 1:
+            raise ShapeError(f"Append: the extent {extent} must be one i64")
+        return (TensorType(x.dtype, x.dims, quant=x.quant),)
+
+    def reference(self, x: Array, new: Array, extent: Array) -> Array:
+        axis, y = self.axis % x.ndim, x.copy()
+        start = min(max(int(extent.item()), 0), x.shape[axis])
+        room = x.shape[axis] - start
+        rows = np.moveaxis(new, axis, 0)[:room]
+        np.moveaxis(y, axis, 0)[start : start + len(rows)] = rows
+        return y
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        return (0,)
+
+    def lower(self, site: Site) -> list[Step]:
+        x, new = site.input(0), site.input(1)
+        steps = [copied(site)] if x.size and 0 not in site.placed else []
+        if new.size and x.size:
+            outer, extent, inner = parted(x.dims, self.axis % x.rank)
+            kernel = append(outer, extent, new.dims[self.axis % x.rank], inner, x.dtype, site.machine)
+            steps.append(Step(kernel, (Input(1), Input(2), Output())))
+        return steps
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(2), ((1, 3, 7, 19), (1, 3, 1, 19), np.array(4)), label="cache")
+        yield Case(cls(-1), ((2, 3, 5), (2, 3, 2), np.array([3])), label="last_axis")
+        integers = np.arange(12, dtype=np.int8).reshape(4, 3)
+        yield Case(cls(), (integers, -integers[:3], np.array(2)), label="no_room")
+        yield Case(cls(), (integers, -integers[:2], np.array(9)), label="past_the_end")
+        yield Case(cls(), (integers, -integers[:2], np.array(-3)), label="below_zero")
