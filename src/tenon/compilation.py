@@ -60,11 +60,15 @@ class Compilation:
     stated: tuple[str, ...] = ()
     gpu: GpuOptions = USUAL
 
+    @property
+    def microcontroller(self) -> bool:
+        """Whether the target is a processor without an operating system, whose memory is scarce."""
+        return self.target.freestanding and not self.target.format.module
+
     def arithmetic_of(self, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
         """How the quantised operators of ``graph`` are computed."""
         # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.
-        microcontroller = self.target.freestanding and not self.target.format.module
-        usual: Arithmetic = "tflm" if microcontroller and graph.source.endswith(".tflite") else "onnx"
+        usual: Arithmetic = "tflm" if self.microcontroller and graph.source.endswith(".tflite") else "onnx"
         return self.arithmetic or usual
 
 

@@ -51,6 +51,7 @@ from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import expected_digest
 from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
+from tenon.network.passes.loop_products import LOOP_PRODUCTS
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.network.passes.sound_features import compile_features_in
@@ -503,7 +504,7 @@ def _optimised(
     graph = bound.copy() if bound is given else bound
     flat = compilation.precision != "fp32" or compilation.ram is not None
     decides = find_backend(compilation.target.backend).launch == "call"  # a queue's host sees no result before the end
-    graph = with_usable_bodies(graph, flat=flat, branches=decides)
+    graph = with_usable_bodies(graph, flat=flat, branches=decides, short=compilation.microcontroller)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":
@@ -515,10 +516,9 @@ def _optimised(
             left += kept
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
     verify = compilation.verify
-    failures = Path.cwd() if verify else None
-    passes.optimize(
-        graph, verify, compilation.optimize, stages.log, passed=stages.passed, narrow=narrow, failures=failures
-    )
+    failures, first = Path.cwd() if verify else None, [LOOP_PRODUCTS] if compilation.microcontroller else []
+    level, log, seen = compilation.optimize, stages.log, stages.passed
+    passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, failures=failures)
     return graph
 
 

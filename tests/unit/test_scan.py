@@ -21,6 +21,7 @@ from libtenon import sdk_for_clients
 from onnx_models import model, node, random
 from tenon.errors import InternalError, ShapeError
 from tenon.machine.plan.program import Repeat
+from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.text import parse, same, show
@@ -28,10 +29,13 @@ from tenon.network.graph.types import DType, tensor
 from tenon.network.graph.verify import verify
 from tenon.network.ops import constructors, registry
 from tenon.network.ops.convert import Cast
+from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.scan import Scan
 from tenon.network.ops.unroll import in_integers, unrolled
 from tenon.network.passes import optimize
+from tenon.network.passes.base import silent
 from tenon.network.passes.integers.digest import is_exact
+from tenon.network.passes.loop_products import LOOP_PRODUCTS
 from tenon.pipeline import rewrite
 from tenon.runtime.engine.device import RemoteBundle
 
@@ -102,9 +106,108 @@ def test_loops_give_the_bits_of_the_unrolled_layer(name: str) -> None:
         np.testing.assert_allclose(looped[key], array, rtol=2e-5, atol=2e-6)
 
 
-def test_few_steps_are_unrolled() -> None:
-    assert not loops(tenon.load(recurrent("LSTM", steps=32)))
-    assert loops(tenon.load(recurrent("LSTM", steps=33)))
+@pytest.mark.parametrize(
+    ("steps", "target", "looped"),
+    [(32, "x86-64", False), (33, "x86-64", True), (2, "cortex-m4", False), (3, "cortex-m4", True)],
+)
+def test_few_steps_are_unrolled(steps: int, target: str, looped: bool) -> None:
+    """By targets with memory to spare; a microcontroller gets the code of one step."""
+    program = tenon.compile(recurrent("LSTM", steps=steps), target=target, threads=1).program
+    assert any(isinstance(item, Repeat) for item in program.items) is looped
+
+
+# ------------------------------------------------------------------------------------------- products inside of loops
+@pytest.mark.parametrize("name", LAYERS)
+def test_products_inside_of_loops(name: str) -> None:
+    """A loop multiplies its own slices, with the same results, unless the product is an output of the graph, too."""
+    graph = tenon.load(LAYERS[name]())
+    inside = graph.copy()
+    assert LOOP_PRODUCTS.run(inside, silent) == len(loops(graph))
+    verify(inside)
+    assert not any(isinstance(each.op, MatMul) for each in inside)
+    right = evaluate(graph, feeds := feed(graph))
+    for key, array in evaluate(inside, feeds).items():
+        np.testing.assert_allclose(array, right[key], rtol=1e-5, atol=1e-6)
+    kept = graph.copy()
+    kept.outputs += [each.output for each in kept if isinstance(each.op, MatMul)]
+    read = {v.producer for v in kept.outputs}
+    LOOP_PRODUCTS.run(kept, silent)
+    assert read == {v.producer for v in kept.outputs}
+    assert sum(isinstance(each.op, MatMul) for each in kept) == len(loops(graph))
+
+
+def sliced(kind: str) -> tuple[Graph, bool]:
+    """A loop over slices that a chain of operators computes, and whether these belong into the loop."""
+    body = Graph("body")
+    a, x = body.add_input("a", tensor(DType.F32, 2, 3)), body.add_input("x", tensor(DType.F32, 2, 3))
+    sum = add(body, "Add", a, x)
+    body.outputs = [sum, sum]
+    graph = Graph("outer")
+    start, given = (
+        graph.add_input("start", tensor(DType.F32, 2, 3)),
+        graph.add_input("given", tensor(DType.F32, 4, 2, 3)),
+    )
+    weights = graph.constant("w", np.random.default_rng(1).normal(0, 1, (3, 3)).astype(np.float32))
+
+    def reshape(value: Value, *dims: int) -> Value:
+        return add(graph, "Reshape", value, graph.constant(f"shape_{len(graph)}", np.array(dims)))
+
+    def constant(*dims: int) -> Value:
+        return graph.constant("c", np.arange(np.prod(dims), dtype=np.float32).reshape(dims))
+
+    def product() -> Value:
+        return add(graph, "MatMul", given, weights)
+
+    def rows(*bias: Value) -> Value:
+        return add(graph, "Gemm", reshape(given, 8, 3), weights, *bias)
+
+    chains: dict[str, tuple[Callable[[], Value], bool]] = {
+        "product": (product, True),
+        "rows": (lambda: reshape(add(graph, "Relu", rows()), 4, 2, 3), True),
+        "constant first": (lambda: add(graph, "Sub", constant(3), product()), True),
+        "of one row": (lambda: add(graph, "Mul", product(), constant(1, 2, 3)), True),
+        "another one in each row": (lambda: add(graph, "Mul", product(), constant(4, 2, 3)), False),
+        "bias of each row": (lambda: reshape(rows(constant(8, 1)), 4, 2, 3), False),
+        "transposed": (lambda: reshape(add(graph, "Gemm", reshape(given, 3, 8), weights, transA=1), 4, 2, 3), False),
+        "read twice": (lambda: add(graph, "Add", value := product(), value), False),
+        "no product": (lambda: add(graph, "Relu", given), False),
+        "no weights": (lambda: add(graph, "MatMul", add(graph, "MatMul", given, reshape(start, 3, 2)), start), False),
+    }
+    make, moved = chains[kind]
+    made = graph.add(Scan(4, 1, 1), [start, make()], ["last", "all"], Origin("", "loop", "Scan"), bodies=[body])
+    graph.outputs = list(made.outputs)
+    return graph, moved
+
+
+CHAINS = (
+    "product",
+    "rows",
+    "constant first",
+    "of one row",
+    "another one in each row",
+    "bias of each row",
+    "transposed",
+    "read twice",
+    "no product",
+    "no weights",
+)
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_which_products_move_into_loops(kind: str) -> None:
+    graph, moved = sliced(kind)
+    right = evaluate(graph, feeds := feed(graph))
+    assert LOOP_PRODUCTS.run(graph, silent) == moved
+    verify(graph)
+    for key, array in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(array, right[key], rtol=1e-5, atol=1e-5)
+
+
+def test_size_on_a_microcontroller() -> None:
+    """512 steps take the code of a step from given states and 10 %, and no memory for the products of all inputs."""
+    two, all = (tenon.compile(recurrent("LSTM", steps=n), target="cortex-m4") for n in (2, 512))
+    assert sizes(all.object).code < 1.1 * sizes(two.object).code
+    assert all.program.memory.activations <= two.program.memory.activations
 
 
 @pytest.mark.parametrize("shape", [(40, 2, 8), (64, 1, 8)])

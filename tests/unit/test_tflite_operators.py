@@ -210,7 +210,7 @@ S = RNG.uniform(-1, 1, (T, B, IN)).astype(np.float32)
 @pytest.fixture(params=["nodes", "loop"])
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step by nodes of its own, and all steps by one node with a body."""
-    monkeypatch.setattr(recurrent, "UNROLLED", T if request.param == "nodes" else 1)
+    monkeypatch.setattr(recurrent, "FEWEST_STEPS", T + 1 if request.param == "nodes" else 1)
 
 
 @pytest.mark.usefixtures("steps")

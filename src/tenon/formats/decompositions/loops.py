@@ -24,9 +24,8 @@ from tenon.network.ops.shape import Reshape
 
 T = TypeVar("T")
 
-UNROLLED = 32
-"""The most steps of a layer that become nodes of their own; more become a loop.  Both run equally fast; passes see
-through nodes, and what loops save grows with the steps."""
+FEWEST_STEPS = 3
+"""The fewest steps of a recurrent layer that become a loop, which targets with memory to spare unroll later."""
 
 LARGEST_COUNT = 2**31 - 1
 """The most iterations of a loop, which are counted in 32 bits."""

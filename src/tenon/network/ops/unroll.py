@@ -19,6 +19,10 @@ from tenon.network.ops.scan import Scan
 from tenon.network.ops.shape import Identity, Unsqueeze
 from tenon.network.ops.slice_gather import Gather
 
+UNROLLED = 32
+"""The most steps of a loop that become nodes of their own where code and memory are not scarce.  Both run equally fast,
+and passes see through nodes: a first step from zeros needs no product.  What loops save grows with the steps."""
+
 Keep = Callable[[Node], bool]
 """Whether a node with bodies stays as it is."""
 

@@ -66,6 +66,7 @@ def optimize(
     log: Log = silent,
     *,
     passed: Passed = unseen,
+    first: Sequence[Pass] = (),
     narrow: Sequence[Pass] = (),
     fuse: bool = True,
     failures: Path | None = None,
@@ -75,15 +76,18 @@ def optimize(
     Bodies of nodes are graphs of their own: each is optimised in the same way, before the graph that it is in, but for
     the choices that need not be made.
 
-    Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``narrow`` are passes that change
-    element types (see ``passes.precision``); they run before operators are fused.  Without ``fuse`` the
-    pipeline ends there, with a graph of ONNX's own operators.
+    Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``first`` are passes that run before
+    all others.  ``narrow`` are passes that change element types (see ``passes.precision``); they run before operators
+    are fused.  Without ``fuse`` the pipeline ends there, with a graph of ONNX's own operators.
     ``verify`` checks the graph before, and after every pass.  With ``failures``, a folder, the result of every pass is
     compared with what it was given, and a model that a pass is wrong on is written there (see ``passes.validate``).
     ``log`` gets a line per pass that changed something and per rule that declined; ``passed`` is called after each
     pass that ran.
     Raises InternalError, naming the pass or the rule and the node, if one fails.
     """
+    for step in first:
+        if step.level <= level:
+            passed(step.name, graph, run(graph, step, log, verify=verify))
     if level >= KNOWN_BRANCHES.level:
         run(graph, KNOWN_BRANCHES, log)
     for body in [body for node in graph for body in node.bodies]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tenon.formats.decompositions.loops import UNROLLED, scan
+from tenon.formats.decompositions.loops import FEWEST_STEPS, scan
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.decompositions.onnx.recurrent_cell import Multiply, RecurrentCell, cells
 from tenon.network.graph.graph import Array, Value
@@ -66,7 +66,7 @@ def _steps(
         products = cell.add(cell.by_weights(x, 1), prepare(cell))
         state = [cell.zeros(batch) if v is None else v for v in start]
         masked = _masked(cell, step, lengths, batch)
-        looped = length > UNROLLED and cell.multiply is None and is_known(products)
+        looped = length >= FEWEST_STEPS and cell.multiply is None and is_known(products)
         side, end = (_looped if looped else _unrolled)(cell, products, state, masked)
         sides.append(side)
         ends.append(end)

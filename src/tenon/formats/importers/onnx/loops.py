@@ -15,12 +15,13 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.formats.decompositions.branches import imported
-from tenon.formats.decompositions.loops import LARGEST_COUNT, UNROLLED, LoopNode, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import LARGEST_COUNT, LoopNode, RepeatedBody, Repetition, repeat
 from tenon.formats.decompositions.onnx.node import Entry
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
 from tenon.network.graph.graph import Value
 from tenon.network.graph.writer import is_known
+from tenon.network.ops.unroll import UNROLLED
 
 if TYPE_CHECKING:
     from onnx import GraphProto

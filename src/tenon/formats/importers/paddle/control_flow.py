@@ -12,12 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.paddle.program import PaddleOperation
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.unroll import UNROLLED
 
 
 class BlockImporter(Protocol):

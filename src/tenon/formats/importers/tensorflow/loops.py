@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tensorflow.importer import (
     DEAD,
@@ -37,6 +37,7 @@ from tenon.formats.wire.protobuf import Message
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
 from tenon.network.graph.writer import is_known
+from tenon.network.ops.unroll import UNROLLED
 
 _UNROLL = "only loops whose number of steps is known when compiling can be unrolled"
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import UNROLLED, LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
 from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
 from tenon.network.graph.graph import Value
+from tenon.network.ops.unroll import UNROLLED
 
 MAX_STEPS = 4096
 """Steps that a loop may be unrolled to."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tenon.formats.decompositions.integer_arithmetic import Integers
-from tenon.formats.decompositions.loops import UNROLLED, scan
+from tenon.formats.decompositions.loops import FEWEST_STEPS, scan
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.content import TfliteTensor
 from tenon.formats.importers.tflite.importer import TfliteNode
@@ -207,7 +207,7 @@ class IntegerLstm(ABC):
         size, width = self.tensor(self.cell.r[-1]).shape
         kept = states or (None, None)
         start = [self.start(k, (batch, n), v) for k, n, v in zip(self.cell.states, (width, size), kept, strict=True)]
-        return self._looped(own, start) if length > UNROLLED else self._unrolled(own, start)
+        return self._looped(own, start) if length >= FEWEST_STEPS else self._unrolled(own, start)
 
     def _unrolled(self, own: Integers, start: Sequence[Integers]) -> tuple[Value, Value, Value]:
         """All steps, by nodes for each of them."""

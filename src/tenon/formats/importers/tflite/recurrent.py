@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.formats.decompositions.loops import UNROLLED, scan
+from tenon.formats.decompositions.loops import FEWEST_STEPS, scan
 from tenon.formats.decompositions.recurrent_layers import MAX_STEPS
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import Outputs
@@ -80,7 +80,7 @@ class _TimeSteps:
     ) -> tuple[Value, Sequence[Value]]:
         """The first state of all steps, [steps, batch, numbers], and the last states; ``rows`` are those of all steps,
         of which each takes its part."""
-        if self.steps > UNROLLED:
+        if self.steps >= FEWEST_STEPS:
             return self.repeated(rows, states, step, backwards=backwards)
         outputs = []
         for t in reversed(range(self.steps)) if backwards else range(self.steps):
