@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
-                                     [--precision fp32,fp16] [--tiles m=64]
+                                     [--precision fp32,fp16] [--tiles m=64] [--times] [--queued 200]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
@@ -8,14 +8,18 @@ alternate between the targets, each after one that is not timed; and the largest
 relative to its largest output. Each target but host runs in every precision of --precision.
 
 --layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
-numbers ("m=64,n=64,splits=1", as in the keys of algorithms).
+numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --times lists the microseconds of each kernel by the
+device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and to the host, of N
+that are queued on a CUDA stream.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import sys
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -26,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
 import tenon.machine.algorithms.tiled as tiles
+from tenon.machine.plan.program import Call
 from tenon.runtime.engine import Engine
+from tenon.runtime.engine.device_tensor import DEFAULT_STREAM
 
 
 def main() -> int:
@@ -37,6 +43,8 @@ def main() -> int:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--tiles", default="")
+    parser.add_argument("--times", action="store_true")
+    parser.add_argument("--queued", type=int, default=0)
     options = parser.parse_args()
     restrict(
         {
@@ -48,15 +56,15 @@ def main() -> int:
         for model, target in product(options.models, (t for t in options.targets.split(",") if t != "host")):
             for line in layers(model, target):
                 print(line)
-    print("| model | target | compile, s | first answer, s | median, ms | least, ms | difference |")
-    print("|---|---|--:|--:|--:|--:|--:|")
+    print("| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | difference |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
     kinds = [
         (target, precision)
         for target in options.targets.split(",")
         for precision in (options.precision.split(",") if target != "host" else ["fp32"])
     ]
     for model in options.models:
-        for row in rows(model, kinds, options.repeat):
+        for row in rows(model, kinds, options.repeat, options.queued, options.times):
             print(row, flush=True)
     return 0
 
@@ -81,15 +89,17 @@ def layers(model: Path, target: str) -> list[str]:
     ]
 
 
-def rows(model: Path, kinds: list[tuple[str, str]], repeat: int) -> list[str]:
+def rows(model: Path, kinds: list[tuple[str, str]], repeat: int, queued: int, times_of_kernels: bool) -> list[str]:
     """The rows of a model, one for each target and precision."""
     engines, compiled, first = dict[tuple[str, str], Engine](), [], []
+    calls = dict[tuple[str, str], Sequence[Call]]()
     answers, times = list[list[np.ndarray]](), [list[float]() for _ in kinds]
     for target, precision in kinds:
         start = time.perf_counter()
         bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
         engines[target, precision] = tenon.open(bundle)
         compiled.append(time.perf_counter() - start)
+        calls[target, precision] = bundle.program.calls
     feeds = random_feeds(engines[kinds[0]])
     for engine in engines.values():
         start = time.perf_counter()
@@ -101,11 +111,37 @@ def rows(model: Path, kinds: list[tuple[str, str]], repeat: int) -> list[str]:
             start = time.perf_counter()
             engine.run(feeds)
             own.append(1e3 * (time.perf_counter() - start))
+    if times_of_kernels:
+        for (target, precision), engine in engines.items():
+            if target != "host":
+                print(f"{model.stem} {target} {precision}:", *kernel_times(engine, calls[target, precision]), sep="\n")
+    without = [f"{on_device(engines[kind], queued):.3f}" if queued and kind[0] == "cuda" else "" for kind in kinds]
     return [
         f"| {model.stem} | {target} {precision} | {compiled[i]:.1f} | {first[i]:.2f} | {median(times[i]):.3f} | "
-        f"{min(times[i]):.3f} | {difference(answers[i], answers[0]):.1e} |"
+        f"{min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"
         for i, (target, precision) in enumerate(kinds)
     ]
+
+
+def kernel_times(engine: Engine, calls: Sequence[Call]) -> list[str]:
+    """A line for each kernel: microseconds, its name and what it does."""
+    least = np.min([engine.device_times() for _ in range(10)], axis=0) / 1e3
+    copies = f"  {least[0]:6.1f} copies in, {least[1]:.1f} out, {least[2:].sum():.1f} kernels"
+    each = zip(least[2:], calls, strict=True)
+    return [copies, *(f"  {us:6.1f} {call.op} {call.kernel.name}: {call.kernel.about[-90:]}" for us, call in each)]
+
+
+def on_device(engine: Engine, count: int) -> float:
+    """Milliseconds of a run without copies from and to the host, of ``count`` queued runs: the least of five times."""
+    wait = ctypes.CDLL("libcuda.so.1").cuStreamSynchronize
+    least = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(count):
+            engine.run_on_device()
+        wait(ctypes.c_void_p(DEFAULT_STREAM))
+        least = min(least, 1e3 * (time.perf_counter() - start) / count)
+    return least
 
 
 def random_feeds(engine: Engine) -> dict[str, np.ndarray]:
