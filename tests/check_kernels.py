@@ -10,7 +10,8 @@ the kernel writes, no element may be touched by two work items of which one stor
 In a launch of work groups all threads of a block have one time, so that a barrier must be reached by all of them at
 once; the number of barriers before an access is its interval. No element may be touched by two threads of a block in
 one interval, or by two blocks, if one stores; a load of shared memory comes after a store in an earlier interval, or by
-the same thread.
+the same thread.  An asynchronous copy stores in every interval from where it is issued to the wait that it arrives by;
+blocks of a cluster are threads of one block where they access its memory.
 
 Where a frame would have more than ``MAX_ROWS`` rows (``GROUP_ROWS`` in a launch), only the first two, the last and some
 other iterations of outer loops are checked, but all threads.
@@ -87,6 +88,7 @@ class Statement(NamedTuple):
     facts: tuple[Linear, ...] = ()
     memory: Memory | None = None
     body: Sequence[Any] = ()
+    groups: int = 0
 
 
 class Parser:
@@ -254,7 +256,16 @@ class Parser:
             case "if":
                 return Statement("if", facts=self.facts(), body=self.block())
             case "barrier":
-                return Statement("barrier")
+                return Statement("barrier", name="cluster" if self.has("cluster") else "")
+            case "copy":
+                place = self.access()
+                self.take("=")
+                reads, lanes = self.expr()
+                return Statement("copy", reads, place._replace(lanes=lanes))
+            case "commit":
+                return Statement("commit")
+            case "wait":
+                return Statement("wait", groups=int(self.take()))
             case "outline":
                 self.take()
                 return Statement("outline", body=self.block(hidden=True))
@@ -313,6 +324,7 @@ class Event(NamedTuple):
     frame: Frame
     cells: Ints  # rows x width
     made: Ints  # the instance of the buffer
+    copy: bool = False
 
 
 @dataclass
@@ -326,7 +338,11 @@ class Checker:
     events: dict[Memory, list[Event]] = field(default_factory=dict)
     homes: dict[Memory, tuple[str, int]] = field(default_factory=dict)
     barriers: list[Frame] = field(default_factory=list)
+    meetings: list[Frame] = field(default_factory=list)  # barriers of clusters
+    marks: list[tuple[int, Frame]] = field(default_factory=list)  # ends of groups of copies (-1), waits for groups
     threads: int = 0  # of a block
+    cluster: int = 1  # blocks of one
+    sampled: bool = False
     shared: int = 0
 
     def run(self) -> int:
@@ -336,12 +352,17 @@ class Checker:
         worst = [(int(self.value(below[0], empty)[0]), name) for name, below in sizes]
         for share in (0.0, 0.5, 1.0):
             self.events, self.homes, self.barriers, self.stack, self.threads, self.shared = {}, {}, [], 0, 0, 0
+            self.meetings, self.marks, self.cluster, self.sampled = [], [], 1, False
             self.block(body, replace(empty, env={name: np.array([int((n - 1) * share)]) for n, name in worst}))
             if self.threads:
-                check_barriers(self.barriers, self.threads)
+                check_barriers([*self.barriers, *(frame for _, frame in self.marks)], self.threads)
+            if self.marks and self.sampled:
+                raise ValueError("too many iterations to count groups of copies")
             for memory, events in self.events.items():
-                if self.threads and memory.space in ("shared", "global"):
-                    check_intervals(memory, events, self.barriers)
+                if self.threads and memory.space == "cluster":
+                    check_cluster(memory, events, self.meetings, self.cluster, self.threads)
+                elif self.threads and memory.space in ("shared", "global"):
+                    check_intervals(memory, events, self.barriers, self.marks)
                 elif memory in self.homes and not all(e.store for e in events):
                     check_order(memory, events)
                 elif memory.space == "global":
@@ -386,11 +407,16 @@ class Checker:
         elif s.store:
             if s.store.memory.space == "const":
                 raise FaultError("range", f"store to {s.store.memory.name}")
-            self.access(s.store, frame, store=True)
+            if s.what == "copy" and s.store.memory.space != "shared":
+                raise FaultError("range", f"copy to {s.store.memory.name}")
+            self.access(s.store, frame, store=True, copy=s.what == "copy")
         elif s.memory:
             self.alloc(s.memory, frame)
         elif s.what == "barrier":
             self.barriers.append(frame)
+            self.meetings += [frame] * (s.name == "cluster")
+        elif s.what in ("commit", "wait"):
+            self.marks.append((-1 if s.what == "commit" else s.groups, frame))
         elif s.what == "if":
             self.block(s.body, frame.pick(self.where(s.facts, frame)))
         elif s.what in ("outline", "instruction"):
@@ -406,11 +432,12 @@ class Checker:
         rows = np.repeat(np.arange(frame.rows), counts)
         each = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         most = GROUP_ROWS if re.search(r"for thread ", self.text) else MAX_ROWS
-        if len(rows) * (inside := weight(s.body)) > most and s.what != "thread":
+        if len(rows) * (inside := weight(s.body)) > most and s.what not in ("thread", "cluster"):
+            self.sampled = self.sampled or s.what != "block"
             rows, each = sampled(counts, most // (inside * max(frame.rows, 1)))
         inner = frame.pick(rows)
         inner.env[s.name] = each
-        if s.what in ("block", "thread"):
+        if s.what in ("block", "cluster", "thread"):
             self.launched(s, inner, each, int(counts.max(initial=1)))
         else:
             inner.time = (*inner.time, each)
@@ -434,9 +461,11 @@ class Checker:
 
     def launched(self, s: Statement, inner: Frame, each: Ints, extent: int) -> None:
         """Number the blocks, or the threads in each."""
-        outer = inner.block if s.what == "block" else inner.thread
+        outer = inner.thread if s.what == "thread" else inner.block
         number = each if outer is None else outer * extent + each
-        if s.what == "block":
+        if s.what == "cluster":
+            self.cluster = extent
+        if s.what != "thread":
             inner.block = number
         else:
             inner.thread = number
@@ -453,8 +482,8 @@ class Checker:
 
     def alloc(self, memory: Memory, frame: Frame) -> None:
         size = memory.lanes * _BYTES.get(memory.dtype, 1) * int(np.prod([e.const for e in memory.shape]))
-        if memory.space == "shared":
-            self.shared += size
+        if memory.space in ("shared", "cluster"):
+            self.shared += size // (memory.shape[0].const if memory.space == "cluster" else 1)
             if self.shared > SHARED:
                 raise FaultError("limit", f"{self.shared} bytes of shared memory")
             size = 0
@@ -465,7 +494,7 @@ class Checker:
         self.events[memory] = []
         frame.env[f"made {memory.serial}"] = np.arange(frame.rows)
 
-    def access(self, a: Access, frame: Frame, *, store: bool) -> None:
+    def access(self, a: Access, frame: Frame, *, store: bool, copy: bool = False) -> None:
         memory = a.memory
         if not frame.rows:
             return
@@ -487,7 +516,7 @@ class Checker:
             raise FaultError("limit", f"{memory.name}: offset")
         if memory in self.homes:
             made, inside = self.homes[memory]
-            if store and frame.inside != inside and memory.space != "shared":
+            if store and frame.inside != inside and memory.space not in ("shared", "cluster"):
                 raise FaultError("threads", f"{memory.name} is carried from one thread to another")
             copies = frame.env[made]
         elif memory.space == "global":
@@ -495,7 +524,7 @@ class Checker:
         else:
             return
         cells = flat[:, None] + np.arange(width)
-        self.events.setdefault(memory, []).append(Event(store, frame, cells, copies))
+        self.events.setdefault(memory, []).append(Event(store, frame, cells, copies, copy))
 
 
 def has_parallel(s: Statement) -> bool:
@@ -560,9 +589,59 @@ def check_barriers(barriers: list[Frame], threads: int) -> None:
             raise FaultError("barrier", f"{count.min()} of {threads} threads reach it")
 
 
-def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) -> None:
+def check_cluster(memory: Memory, events: list[Event], meetings: list[Frame], cluster: int, threads: int) -> None:
+    """Accesses of the threads of a cluster, which meet at its barriers, as those of one block."""
+
+    def joined(frame: Frame) -> Frame:
+        assert frame.block is not None
+        assert frame.thread is not None
+        return replace(frame, block=frame.block // cluster, thread=frame.block % cluster * threads + frame.thread)
+
+    part = int(np.prod([e.const for e in memory.shape[1:]]))
+    for e in events:
+        assert e.frame.block is not None
+        if e.store and (e.cells // part != (e.frame.block % cluster)[:, None]).any():
+            raise FaultError("threads", f"{memory.name}: a block stores in another's part")
+        if not any(times_of(frame)[-1] > times_of(e.frame)[-1] for frame in meetings):
+            raise FaultError("threads", f"{memory.name}: no barrier of the cluster after the last access")
+    check_intervals(memory, [e._replace(frame=joined(e.frame)) for e in events], [joined(m) for m in meetings], [])
+
+
+def times_of(frame: Frame) -> list[tuple[int, ...]]:
+    """The times at which threads are at a statement, in order."""
+    return sorted(set(zip(*(column.tolist() for column in frame.time), strict=True)))
+
+
+def arrival_times(marks: list[tuple[int, Frame]], depth: int) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:
+    """The time of the end of each group of copies, and that of the wait by which it arrives."""
+    every = []
+    for groups, frame in marks:
+        every += [((*time, *[0] * (depth - len(time))), groups) for time in times_of(frame)]
+    every.sort()
+    ends = [time for time, groups in every if groups < 0]
+    arrivals: list[tuple[tuple[int, ...], tuple[int, ...] | None]] = []
+    for number, end in enumerate(ends):
+        waits = (t for t, n in every if n >= 0 and t > end and sum(e < t for e in ends) - n > number)
+        arrivals.append((end, next(waits, None)))
+    return arrivals
+
+
+def landing(memory: Memory, e: Event, marks: list[tuple[int, Frame]], depth: int) -> Frame:
+    """The frame of a copy with the times at which it arrives."""
+    groups = arrival_times(marks, depth)
+    times = np.stack([*e.frame.time, *[np.zeros(e.frame.rows, np.int64)] * (depth - len(e.frame.time))], 1)
+    arrived = []
+    for time in map(tuple, times.tolist()):
+        at = next((wait for end, wait in groups if end > time), None)
+        if at is None:
+            raise FaultError("unwritten", f"{memory.name}: a copy is never waited for")
+        arrived.append(at)
+    return replace(e.frame, time=tuple(np.array(arrived, np.int64).T))
+
+
+def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame], marks: list[tuple[int, Frame]]) -> None:
     """Accesses of the threads of a block to an element between two barriers, and blocks at any time."""
-    frames = [*(e.frame for e in events), *barriers]
+    frames = [*(e.frame for e in events), *barriers, *(frame for _, frame in marks)]
     depth = max(len(frame.time) for frame in frames)
 
     def columns(frame: Frame, stores: bool) -> Ints:
@@ -571,6 +650,8 @@ def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) 
         time = [*frame.time, np.full(frame.rows, int(stores)), *[np.zeros(frame.rows, np.int64)] * depth]
         return np.stack([block, *time[: depth + 1], thread], 1)
 
+    copies = [e for e in events if e.copy]
+    events = events + [e._replace(frame=landing(memory, e, marks, depth)) for e in copies]
     tables = [columns(e.frame, e.store).repeat(e.cells.shape[1], axis=0) for e in events]
     marks = [table[table[:, -1] == 0] for table in (columns(frame, False) for frame in barriers)]
     table = np.concatenate([*tables, *marks])
@@ -584,7 +665,16 @@ def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) 
     interval[order] = np.cumsum(cell[order] == -1)
     # Accesses of all threads at one time have one moment.
     moment[order] = np.cumsum(np.any(np.diff(table[order][:, :-1], axis=0, prepend=-1), axis=1))
+    ends = np.cumsum([0, *(e.cells.size for e in events)])
+    first = len(events) - len(copies)
+    issued = [i for i, e in enumerate(events[:first]) if e.copy]
+    flights = [
+        (np.arange(ends[i], ends[i + 1]), np.arange(ends[first + n], ends[first + n + 1])) for n, i in enumerate(issued)
+    ]
+    check_flights(memory, table, cell, interval, moment, flights)
     real = cell >= 0
+    for begun, _ in flights:
+        real[begun] = False  # nothing is written yet, and nobody else touches it
     block, thread, cell, store, bound = table[real, 0], table[real, -1], cell[real], store[real], bound[real]
     interval, moment = interval[real], moment[real]
     meet("threads", memory, np.stack([cell, block, interval], 1), thread, store)
@@ -600,6 +690,21 @@ def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame]) 
         fine |= first[group] < before
     if not fine.all():
         raise FaultError("unwritten", f"{memory.name}: element {cell[~fine][0]} is read before it is written")
+
+
+def check_flights(
+    memory: Memory, table: Ints, cell: Ints, interval: Ints, moment: Ints, flights: list[tuple[Ints, Ints]]
+) -> None:
+    """Nobody touches an element from where its copy is issued to where that arrives: other threads of the block in
+    these intervals, the thread itself at a time between."""
+    for begun, arrived in flights:
+        for i, j in zip(begun.tolist(), arrived.tolist(), strict=True):
+            near = (cell == cell[i]) & (table[:, 0] == table[i, 0])
+            near[[i, j]] = False
+            own = near & (table[:, -1] == table[i, -1]) & (moment > moment[i]) & (moment < moment[j])
+            others = near & (table[:, -1] != table[i, -1]) & (interval >= interval[i]) & (interval <= interval[j])
+            if own.any() or others.any():
+                raise FaultError("threads", f"{memory.name}: element {cell[i]} is touched while a copy is on its way")
 
 
 def meet(kind: str, memory: Memory, where: Ints, who: Ints, store: Ints) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from interpreted_memory import Cells, Who, lockstep
+from interpreted_memory import Cells, Who, clustered, lockstep
 from loop_operations import EXACT, MIXED, OPERATIONS, KernelError, convert, numpy_type
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
@@ -22,7 +22,9 @@ from tenon.machine.kernel_ir.loops import (
     Barrier,
     Bind,
     Buffer,
+    Commit,
     Const,
+    Copy,
     Expr,
     Guarded,
     If,
@@ -37,10 +39,11 @@ from tenon.machine.kernel_ir.loops import (
     Ref,
     Stmt,
     Store,
+    Wait,
 )
 from tenon.network.graph.types import DType
 
-Program = Callable[..., Iterator[None]]
+Program = Callable[..., Iterator[bool]]
 """Runs a kernel, given the cells of each parameter; pauses at barriers that no thread loop is around."""
 
 
@@ -83,6 +86,7 @@ class _Code:
         self.names: dict[object, str] = {}
         self.shapes: dict[Buffer, list[str]] = {}  # extents, each a number or an expression
         self.block: list[str] = []  # the variables of the loops over blocks around
+        self.cluster: list[str] = []  # that of the loop over the blocks of a cluster, if it is around
         self.who = "None"  # the thread of a block that runs here
         self.objects: dict[str, Any] = {
             "Cells": Cells,
@@ -90,6 +94,7 @@ class _Code:
             "Who": Who,
             "fail": _fail,
             "lockstep": lockstep,
+            "clustered": clustered,
             "quotient": _quotient,
             "remainder": _remainder,
             "shared": {},
@@ -107,7 +112,7 @@ class _Code:
                 self.open(buffer)
             self.body(self.kernel.body)
             self.line("return")
-            self.line("yield")
+            self.line("yield False")
         exec("\n".join(self.lines), self.objects)
         made: Program = self.objects["kernel"]
         return made
@@ -175,7 +180,8 @@ class _Code:
         ]
         made = f"Cells({self.given(buffer)}, ({''.join(f'{e}, ' for e in self.shapes[buffer])}), None)"
         if buffer.space == "shared":
-            self.line(f"c{name} = shared.get({name!r}) or shared.setdefault({name!r}, {made})")
+            key = f"({name!r}, {self.cluster[0] if self.cluster else None})"
+            self.line(f"c{name} = shared.get({key}) or shared.setdefault({key}, {made})")
         else:
             self.line(f"c{name} = {made}")
         self.open(buffer)
@@ -202,7 +208,7 @@ class _Code:
             flat = f"({flat})*{extent}+{place}"
         first = flat if flat.isidentifier() or flat.isdigit() else self.fresh(flat)
         last = self.fresh(f"{first}+{count}")
-        if self.who != "None" and buffer.space in ("shared", "global"):
+        if self.who != "None" and buffer.space in ("shared", "cluster", "global"):
             self.line(f"c{name}.note({first}, {last}, {self.who}, {store})")
         return first, last
 
@@ -220,9 +226,22 @@ class _Code:
         value = self.value(s.value, {})
         if s.buffer.space == "const":
             self.fails(f"store to the constant {s.buffer.name}")
+        if isinstance(s, Copy):
+            self.copy(s, value)
+            return
         first, last = self.position(s.buffer, s.index, lanes, store=True)
         self.line(f"d{name}[{_scaled(first, width)}:{_scaled(last, width)}] = {value}")
         self.line(f"if w{name} is not None: w{name}[{first}:{last}] = {bytes([1] * (lanes // width))!r}")
+
+    def copy(self, s: Copy, value: str) -> None:
+        """The elements hold nothing until the copy arrives."""
+        if self.who == "None" or s.buffer.space != "shared":
+            self.fails(f"a copy to {s.buffer.name}, which is no memory of a block")
+            return
+        who, self.who = self.who, "None"  # the access is noted when it is issued
+        first, last = self.position(s.buffer, s.index, s.value.type.lanes, store=True)
+        self.who = who
+        self.line(f"c{self.named(s.buffer)}.issue({first}, {last}, {value}, {who})")
 
     # ----------------------------------------------------------------------------------- expressions
     def value(self, e: Expr, known: dict[int, str]) -> str:
@@ -318,8 +337,12 @@ class _Code:
                 self.loop(s)
             case Barrier():
                 if self.who != "None":
-                    self.line(f"{self.who}.interval += 1")
-                self.line("yield")
+                    self.line(f"{self.who}.meet(cluster={s.cluster})")
+                self.line(f"yield {s.cluster}")
+            case Commit():
+                self.line(f"{self.who}.commit()")
+            case Wait():
+                self.line(f"{self.who}.wait({s.groups})")
             case _:
                 self.fails(f"{s} is no statement")
 
@@ -334,6 +357,9 @@ class _Code:
         if s.kind == "thread":
             self.threads(s)
             return
+        if s.kind == "cluster":
+            self.blocks_of_cluster(s)
+            return
         count = f"range({self.range(s.var)})"
         with self.inside(f"for {name} in {count if s.kind in ('serial', 'unroll') else f'reversed({count})'}:"):
             if s.kind == "block":
@@ -343,21 +369,37 @@ class _Code:
             if s.kind == "block":
                 self.block.pop()
 
+    def blocks_of_cluster(self, s: Loop) -> None:
+        """A generator for each block, which pauses at barriers of the cluster."""
+        name = self.named(s.var)
+        self.block.append(name)
+        self.cluster.append(name)
+        with self.inside(f"def run{name}({name}):"):
+            self.body(s.body)
+            self.line("return")
+            self.line("yield")
+        self.line(f"yield from clustered([run{name}({name}) for {name} in reversed(range({self.range(s.var)}))])")
+        self.cluster.pop()
+        self.block.pop()
+
     def threads(self, s: Loop) -> None:
         """A generator for each thread, which pauses at barriers. Threads that have none run one after the other."""
         name, outer = self.named(s.var), self.who
         number = f"{name}" if outer == "None" else f"{outer}.thread*{s.var.below[0].const}+{name}"
-        made = f"Who(({''.join(f'{b}, ' for b in self.block)}), {number})"
+        rank = self.cluster[0] if self.cluster else None
+        made = f"Who(({''.join(f'{b}, ' for b in self.block)}), {number}, {rank})"
         self.who = f"who{name}"
         numbers = f"reversed(range({self.range(s.var)}))"
         if _pauses(s):
             with self.inside(f"def run{name}({name}, {self.who}):"):
                 self.body(s.body)
+                self.line(f"{self.who}.end()")
             self.line(f"yield from lockstep([run{name}({name}, {made}) for {name} in {numbers}])")
         else:
             with self.inside(f"for {name} in {numbers}:"):
                 self.line(f"{self.who} = {made}")
                 self.body(s.body)
+                self.line(f"{self.who}.end()")
         self.who = outer
 
 

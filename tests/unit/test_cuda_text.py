@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.codegen.cuda.nvrtc import older
+from tenon.machine.codegen.cuda.nvrtc import VERSIONS, architecture, older
 
 
 def test_newer_versions_and_hints_are_left_out() -> None:
@@ -15,7 +15,7 @@ def test_newer_versions_and_hints_are_left_out() -> None:
 \tret;
 }
 """
-    assert older(text).splitlines() == [
+    assert older(text, VERSIONS[75]).splitlines() == [
         "//",
         ".version 6.5",
         ".target sm_75",
@@ -24,3 +24,9 @@ def test_newer_versions_and_hints_are_left_out() -> None:
         "\tret;",
         "}",
     ]
+
+
+def test_kernels_say_what_they_need() -> None:
+    assert architecture("__global__ void k() {}") == 75
+    assert architecture('asm volatile("cp.async.commit_group;");') == 80
+    assert architecture("__global__ __cluster_dims__(4, 1, 1) void k() {}") == 90

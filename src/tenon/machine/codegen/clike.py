@@ -19,7 +19,7 @@ from tenon.machine.codegen.parentheses import bare, factor
 from tenon.machine.codegen.printer import COMPARE, INFIX, Printer
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import OPS, Const, Expr, Loop, Op, Prefetch, Ref, Type
+from tenon.machine.kernel_ir.loops import OPS, Commit, Const, Copy, Expr, Loop, Op, Prefetch, Ref, Type, Wait
 from tenon.network.graph.types import DType
 
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
@@ -90,6 +90,10 @@ class CLike(Printer):
     not_computed: ClassVar[frozenset[str]] = frozenset({"cast", "bitcast", "broadcast", "select"})
     """Operations that take narrow floats as bits."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._print |= {Copy: self.on_copy, Commit: self.on_commit, Wait: self.on_wait}
+
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
         no_vector(t)
@@ -105,6 +109,16 @@ class CLike(Printer):
     def type(self, t: Type) -> str:
         no_vector(t)
         return super().type(t)
+
+    def on_copy(self, s: Copy) -> None:
+        """An asynchronous copy: where the language has none, a load and a store at once."""
+        self.on_store(s)
+
+    def on_commit(self, s: Commit) -> None:
+        """The end of a group of copies: nothing where they are stores."""
+
+    def on_wait(self, s: Wait) -> None:
+        """A wait for copies: nothing where they are stores."""
 
     # ---------------------------------------------------------------------------------- literals
     def literal(self, e: Const) -> str:

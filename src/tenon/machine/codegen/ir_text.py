@@ -32,11 +32,11 @@ class IRText:
     """All memory spaces and loop kinds can be printed; a step names its kernel and the addresses of its operands."""
 
     launch: Launch = "call"
-    spaces = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
+    spaces = frozenset({"global", "const", "scratch", "shared", "cluster", "stack", "register"})
     operations = None
     calls_c = True
     lacks = frozenset[DType]()
-    loops = frozenset({"serial", "unroll", "parallel", "block", "thread"})
+    loops = frozenset({"serial", "unroll", "parallel", "block", "cluster", "thread"})
 
     def kernel(self, kernel: Kernel) -> str:
         """The kernel's text."""

@@ -366,7 +366,7 @@ class Printer(Declarations, ABC):
 
     def on_alloc(self, s: Alloc) -> None:
         b = s.buffer
-        if b.space == "shared":  # a parameter, which the caller has made
+        if b.space in ("shared", "cluster"):  # a parameter, which the caller has made
             return
         self.f.made[b] = object()
         if b.space == "register":
@@ -469,7 +469,8 @@ class Printer(Declarations, ABC):
             self.block(s.body)
             return
         outermost = s.var in (*self.groups.blocks[:1], *self.groups.threads[:1])
-        value = f"{s.kind}_number{f' / {step}' if step > 1 else ''}{'' if outermost else f' % {extent}'}"
+        kind = "thread" if s.kind == "thread" else "block"
+        value = f"{kind}_number{f' / {step}' if step > 1 else ''}{'' if outermost else f' % {extent}'}"
         self.line("{")
         self.f.made[s.var] = object()
         self.line(f"  {self.constant(self.int_type, s.var.name, value)}", self.f.made[s.var])
@@ -586,7 +587,7 @@ class Printer(Declarations, ABC):
         given = [(b.name, b.name in needed) for b in (*k.params, *shared)] + [(v.name, v in needed) for v in k.sizes]
         unused = "".join(self.unused(name) for name, used in given if not used)
         integers = [v.name for v in k.sizes] + (["slice_from", "slice_to"] if slices else [])
-        integers += [f"{kind}_number" for kind in KINDS if self.groups]
+        integers += ["block_number", "thread_number"] if self.groups else []
         params = [self.parameter(b.name, self.pointer_type(b)) for b in (*k.params, *(shared if self.pointers else ()))]
         params += [self.parameter(name, f"{self.int_type} ") for name in integers]
         text = f"({', '.join(params)}) {{\n{unused}{text}\n}}\n"

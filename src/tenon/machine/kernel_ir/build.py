@@ -12,7 +12,9 @@ from tenon.machine.kernel_ir.loops import (
     Barrier,
     Bind,
     Buffer,
+    Commit,
     Const,
+    Copy,
     Expr,
     Guarded,
     If,
@@ -28,6 +30,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    Wait,
     broadcast,
 )
 from tenon.network.graph.types import F32, DType
@@ -158,9 +161,21 @@ class Builder:
             done[id(e)] = new
         return done[id(value)]
 
-    def barrier(self) -> None:
-        """Add a barrier, at which all threads of a block meet."""
-        self._emit(Barrier())
+    def barrier(self, *, cluster: bool = False) -> None:
+        """Add a barrier, at which all threads of a block meet, or of a cluster of blocks."""
+        self._emit(Barrier(cluster))
+
+    def copy(self, buffer: Buffer, at: tuple[Index, ...], value: Expr) -> None:
+        """Add an asynchronous copy of a load, which may be guarded with zeros elsewhere (``loops.Copy``)."""
+        self._emit(Copy(buffer, at, value))
+
+    def commit(self) -> None:
+        """End a group of asynchronous copies."""
+        self._emit(Commit())
+
+    def wait(self, groups: int) -> None:
+        """Wait until all groups of copies have arrived, but the last so many."""
+        self._emit(Wait(groups))
 
     def prefetch(self, tensor: Tensor, *at: IndexLike) -> None:
         """Add a hint to load data into the cache."""
@@ -180,8 +195,9 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
-        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel or of threads."""
-        if extent == (1,) and kind not in ("parallel", "thread"):
+        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel, of a
+        cluster or of threads."""
+        if extent == (1,) and kind not in ("parallel", "cluster", "thread"):
             yield Index()
             return
         var = self._var(name, *extent)

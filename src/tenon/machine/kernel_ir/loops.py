@@ -4,17 +4,19 @@
     var    v ::= 0 <= v < every one of below: (I, ...)              a symbolic size is a var too
     fact   F ::= I >= 0                                             conjunctions only
     type   T ::= dtype x lanes
-    buffer B ::= name, element type, shape (I, ...), space (global const scratch shared stack register)
+    buffer B ::= name, element type, shape (I, ...), space (global const scratch shared cluster stack register)
     expr   E ::= const | ref | load B[I, ...] : T | op(name, E...) : T | F, ... ? E : E
-    stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier
+    stmt   S ::= let | B[I, ...] = E | prefetch | alloc | barrier | barrier cluster
+               | copy B[I, ...] = E | commit | wait n
                | for v kind { S... } | bind v = E { S... } | if F, ... { S... } | outline name { S... }
                | instruction name(B[I, ...] ... ; int ...) { S... }
        | call name(B... ; const...) "C source"
-    kind     ::= serial unroll parallel block thread
+    kind     ::= serial unroll parallel block cluster thread
     kernel   ::= name, params B..., sizes v..., { S... }
 
-Loops of kind ``block`` and ``thread`` are a launch of work groups (``kernel_ir.work_groups``): their iterations run at
-the same time, and the threads of one block share memory of space ``shared`` and meet at each ``barrier``.
+Loops of kind ``block``, ``cluster`` and ``thread`` are a launch of work groups (``kernel_ir.work_groups``): their
+iterations run at the same time, and the threads of one block share memory of space ``shared`` and meet at each
+``barrier``; the blocks of a cluster read each other's part of memory of space ``cluster``.
 
 Three ideas carry it.  Indices stay per dimension, so proofs never see a flattened address.  Unrolling is
 printing: an ``unroll`` loop stays a loop in the tree, so proofs and counts stay small.  Values are
@@ -280,7 +282,8 @@ def reduce_lanes(how: str, a: Expr) -> Expr:
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """``space`` is global (written by the kernel), const, scratch (private memory of the thread that runs the
-    iteration, undefined before and after it), shared (memory of a work group), stack or register."""
+    iteration, undefined before and after it), shared (memory of a work group), cluster (of several: the first dimension
+    says in which block an element lies), stack or register."""
 
     name: str
     type: Type  # of one element; register tiles hold whole vectors
@@ -314,6 +317,27 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy(Store):
+    """An asynchronous copy from read-only memory to shared memory, of 4, 8 or 16 bytes at once.
+
+    ``value`` is a load, or one under facts and zeros where they fail.  What is copied arrives at a ``Wait`` of the same
+    thread for its group, and other threads see it behind the next barrier; until then no thread may touch it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Ends a group of copies of the thread: all since the last one, which may be none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits until all groups of the thread's copies but the last ``groups`` have arrived."""
+
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     buffer: Buffer
     index: tuple[Index, ...]
@@ -326,7 +350,10 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the block arrive before any goes on; what they stored before is seen by all after it."""
+    """All threads of the block, or of the whole ``cluster`` of blocks, arrive before any goes on; what they stored
+    before is seen by all after it."""
+
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +418,7 @@ class CallSource:
     numbers: tuple[Const, ...] = ()
 
 
-Stmt = Let | Store | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | Instruction | CallSource
+Stmt = Let | Store | Commit | Wait | Prefetch | Alloc | Barrier | Loop | Bind | If | Outline | Instruction | CallSource
 BLOCKS = Loop | Bind | If | Outline | Instruction
 """Statements with statements inside."""
 

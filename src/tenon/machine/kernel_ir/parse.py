@@ -14,7 +14,9 @@ from tenon.machine.kernel_ir.loops import (
     Bind,
     Buffer,
     CallSource,
+    Commit,
     Const,
+    Copy,
     Expr,
     Guarded,
     If,
@@ -30,6 +32,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    Wait,
 )
 from tenon.machine.kernel_ir.text import derived_type
 from tenon.network.graph.types import DType
@@ -234,7 +237,15 @@ class _KernelParser:
             case "prefetch":
                 return Prefetch(*self.access())
             case "barrier":
-                return Barrier()
+                return Barrier(self.has("cluster"))
+            case "copy":
+                buffer, at = self.access()
+                self.take("=")
+                return Copy(buffer, at, self.expr())
+            case "commit":
+                return Commit()
+            case "wait":
+                return Wait(int(self.take()))
             case "for":
                 kind = "serial" if self.peek(1) == "<" else self.take()
                 var = self.var()

@@ -23,12 +23,15 @@ class MemorySpace:
 @dataclass(frozen=True)
 class Launch:
     """``group`` is the most threads of a block.  ``units`` processors each run some of the blocks at a time, whose
-    threads they issue ``width`` at once; ``resident`` is how many threads a unit holds."""
+    threads they issue ``width`` at once; ``resident`` is how many threads a unit holds.  ``cluster`` is the most blocks
+    of a cluster, which read each other's memory; ``copies``: memory is copied to shared memory asynchronously."""
 
     group: int = 256
     units: int = 100
     width: int = 32
     resident: int = 1024
+    cluster: int = 1
+    copies: bool = False
 
 
 SHARED = MemorySpace("shared", 48 << 10)

@@ -7,7 +7,8 @@
       }
     }
 
-Statements are those of ``loops``: let, a store, prefetch, alloc, barrier, for, if, outline, instruction, call.  A
+Statements are those of ``loops``: let, a store, copy, commit, wait, prefetch, alloc, barrier, for, if, outline,
+instruction, call.  A
 loop's kind stands before its variable unless it is serial; a variable with several bounds is ``i < min(a, b)``.
 Operations show their type only where it does not follow from their arguments.
 """
@@ -26,7 +27,9 @@ from tenon.machine.kernel_ir.loops import (
     Bind,
     Buffer,
     CallSource,
+    Commit,
     Const,
+    Copy,
     Expr,
     Guarded,
     If,
@@ -42,6 +45,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    Wait,
 )
 from tenon.network.graph.types import DType
 
@@ -124,13 +128,18 @@ def _block(body: tuple[Stmt, ...], indent: str) -> Iterator[str]:
             case Let():
                 yield f"{indent}let {s.ref.name}: {s.ref.type} = {show_expr(s.value)}"
             case Store():
-                yield f"{indent}{s.buffer.name}[{_indices(s.index)}] = {show_expr(s.value)}"
+                word = "copy " if isinstance(s, Copy) else ""
+                yield f"{indent}{word}{s.buffer.name}[{_indices(s.index)}] = {show_expr(s.value)}"
             case Prefetch():
                 yield f"{indent}prefetch {s.buffer.name}[{_indices(s.index)}]"
             case Alloc():
                 yield f"{indent}alloc {_buffer(s.buffer)}"
             case Barrier():
-                yield f"{indent}barrier"
+                yield f"{indent}barrier{' cluster' if s.cluster else ''}"
+            case Commit():
+                yield f"{indent}commit"
+            case Wait():
+                yield f"{indent}wait {s.groups}"
             case CallSource():
                 operands = ", ".join([*(b.name for b in s.buffers), *map(show_expr, s.numbers)])
                 yield f"{indent}call {s.function}({operands}) {json.dumps(s.source)}"

@@ -11,7 +11,7 @@ IR floors; offsets and all that is computed on the way fit 31 bits; variables, v
 are in scope; registers are indexed by what is known when they are printed; registers and stack arrays are written
 before they are read (see ``proofs.written``) and take no more than ``STACK`` bytes, shared memory no more than its
 space has; and what threads do at the same time does not meet (see ``proofs.race_check``, and ``proofs.intervals`` for
-the threads of work groups).
+the threads of work groups, which also shows that what is copied asynchronously has arrived where it is read).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tenon.machine.kernel_ir.loops import (
     Bind,
     Buffer,
     CallSource,
+    Const,
+    Copy,
     Expr,
     Guarded,
     If,
@@ -44,6 +46,7 @@ from tenon.machine.kernel_ir.loops import (
     Type,
 )
 from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
+from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, buffer_bytes, work_groups
 from tenon.machine.proofs.intervals import group_conflict
 from tenon.machine.proofs.race_check import Touch, conflict
@@ -55,7 +58,8 @@ STACK = 1 << 18
 
 _LIMIT = LARGEST_BUFFER
 _PRIVATE = ("register", "stack")
-_MADE = (*_PRIVATE, "shared")
+_OF_GROUPS = ("shared", "cluster")
+_MADE = (*_PRIVATE, *_OF_GROUPS)
 """Spaces whose contents are undefined at first."""
 Facts = tuple[Index, ...]
 _Memo = dict[tuple[object, ...], float]
@@ -218,6 +222,7 @@ class _Proof:
         self.stack = 0
         self.scope = _Scope(kernel.name)
         self.written = Written()
+        self.arriving = {s.buffer for s in statements(kernel.body) if isinstance(s, Copy)}
 
     def run(self) -> None:
         for v in self.kernel.sizes:
@@ -240,6 +245,8 @@ class _Proof:
                     self.value(s.value, guards, iteration)
                     self.scope.open(s.ref)
                 case Store():
+                    if isinstance(s, Copy):
+                        self.copy(s)
                     self.value(s.value, guards, iteration)
                     self.store(s, guards, iteration)
                 case Prefetch():
@@ -340,21 +347,21 @@ class _Proof:
                     f"{self.kernel.name}: {b.name} makes {self.stack} bytes of stack, more than {STACK}"
                 )
             self.written.begin(b)
-        elif b.space == "shared":
+        elif b.space in _OF_GROUPS:
             self.alloc_shared(b)
         self.homes[b] = iteration.loops
         self.scope.open(b)
 
     def alloc_shared(self, b: Buffer) -> None:
         """Memory of a block, of a constant size that fits what the machine has."""
-        if b.space not in self.spaces:
+        if "shared" not in self.spaces:
             raise OutOfRangeError(f"{self.kernel.name}: {b.name} is in {b.space} memory, which the machine has not")
         if any(extent.terms for extent in b.shape):
             raise OutOfRangeError(f"{self.kernel.name}: {b.name} has no constant size")
-        self.allocated[b.space] += buffer_bytes(b)
-        if (total := self.allocated[b.space]) > (most := self.spaces[b.space].bytes):
+        self.allocated["shared"] += buffer_bytes(b)
+        if (total := self.allocated["shared"]) > (most := self.spaces["shared"].bytes):
             raise OutOfRangeError(
-                f"{self.kernel.name}: {b.name} makes {total} bytes of {b.space} memory, more than {most}"
+                f"{self.kernel.name}: {b.name} makes {total} bytes of shared memory, more than {most}"
             )
         self.written.begin(b)
 
@@ -363,10 +370,10 @@ class _Proof:
             raise OutOfRangeError(f"{self.kernel.name}: stores to the read-only {s.buffer.name}")
         self.access("store", s.buffer, s.index, s.value.type, guards)
         self.touch(iteration, s.buffer, s.index, s.value.type.lanes, store=True)
-        if s.buffer.space in _MADE:
+        if s.buffer.space in _MADE and s.buffer not in self.arriving:
             width = s.value.type.lanes // s.buffer.type.lanes
             self.written.store(s.buffer, s.index, width, guards, self.threads(s, guards))
-        if s.buffer.space == "shared":
+        if s.buffer.space in _OF_GROUPS:
             return
         if self.homes.get(s.buffer, iteration.loops) != iteration.loops:
             what = (
@@ -374,14 +381,28 @@ class _Proof:
             )
             raise ConflictError(f"{self.kernel.name}: {what}")
 
+    def copy(self, s: Copy) -> None:
+        """A copy moves 4, 8 or 16 bytes of read-only memory to shared memory, or zeros."""
+        source = s.value.value if isinstance(s.value, Guarded) else s.value
+        moves = isinstance(source, Load) and source.buffer.space == "const" and s.buffer.space == "shared"
+        zeros = not isinstance(s.value, Guarded) or _is_zero(s.value.other)
+        if self.groups is None or not moves or not zeros or s.value.type.bytes not in (4, 8, 16):
+            raise OutOfRangeError(
+                f"{self.kernel.name}: a copy to {s.buffer.name} is not one of 4, 8 or 16 bytes of read-only memory, or "
+                "zeros, to shared memory"
+            )
+
     def threads(self, s: Store, guards: Facts) -> tuple[Var, ...]:
         """The loops over threads, all of which make a store to shared memory, so that any of them may load what the
         others stored; whether there is a barrier between, ``proofs.intervals`` finds.  None where the place depends on
         data, which may be other data in each thread."""
-        if self.groups is None or s.buffer.space != "shared":
+        if self.groups is None or s.buffer.space not in _OF_GROUPS:
             return ()
         moving = frozenset().union(*(a.vars for i in (*s.index, *guards) for a, _ in i.terms))
-        return () if moving & self.bound else self.groups.threads
+        if moving & self.bound:
+            return ()
+        cluster = (self.groups.cluster,) if self.groups.cluster and s.buffer.space == "cluster" else ()
+        return (*cluster, *self.groups.threads)
 
     def prefetch(self, s: Prefetch, guards: Facts) -> None:
         """It may point past the end, but not further than a pointer can be moved."""
@@ -413,7 +434,8 @@ class _Proof:
             b, width = e.buffer, e.type.lanes // e.buffer.type.lanes
             self.access("load", b, e.index, e.type, guards)
             self.touch(iteration, b, e.index, e.type.lanes)
-            if b.space in _MADE and not self.written.covers(b, e.index, width, guards):
+            known = b.space not in _MADE or b in self.arriving
+            if not known and not self.written.covers(b, e.index, width, guards):
                 raise OutOfRangeError(f"{self.kernel.name}: {b.space} {b.name} is read before it is written")
         elif isinstance(e, Ref):
             self.scope.use(e)
@@ -506,6 +528,13 @@ class _Proof:
         low, high = i.span()
         if low <= -_LIMIT or high >= _LIMIT:
             raise OutOfRangeError(f"{self.kernel.name}: {where}: {i!r} needs more than 31 bits")
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether a value is zero in all lanes."""
+    if isinstance(e, Op) and e.name == "broadcast":
+        return _is_zero(e.args[0])
+    return isinstance(e, Const) and e.value == 0
 
 
 def loads(e: Expr, guards: Facts = ()) -> Iterator[tuple[Load, Facts]]:

@@ -84,9 +84,10 @@ class Written:
             return
         moving = _vars((*index, *guards))
         closed = tuple((v, v.most() + 1) for v in threads if v in moving)
-        self._add(buffer, Record(index, width, frozenset(guards), closed))
+        self.add(buffer, Record(index, width, frozenset(guards), closed))
 
-    def _add(self, buffer: Buffer, record: Record) -> None:
+    def add(self, buffer: Buffer, record: Record) -> None:
+        """Note what a record covers."""
         if not record.free and record.guards == record.settled:
             image = _image(record.index, record.width, dict(record.closed), record.settled)
             if image is not None:
@@ -117,9 +118,9 @@ class Written:
             self.cells[buffer] |= inner.cells[buffer]
             for r in inner.records[buffer]:
                 if var not in r.free:
-                    self._add(buffer, r)
-                elif var not in _vars(r.guards) or buffer.space == "shared":
-                    self._add(buffer, Record(r.index, r.width, r.guards, (*r.closed, (var, iterations))))
+                    self.add(buffer, r)
+                elif var not in _vars(r.guards) or buffer.space in ("shared", "cluster"):
+                    self.add(buffer, Record(r.index, r.width, r.guards, (*r.closed, (var, iterations))))
 
     def keep(self, inner: Written, var: Var | None = None) -> None:
         """After a block that ran once; what depends on ``var``, which it bound, is forgotten."""
@@ -132,13 +133,13 @@ class Written:
         tests = frozenset(guards)
         for buffer in self.records:
             self.records[buffer] |= inner.records[buffer]
-            if buffer.space == "shared":  # its cells are those for which the tests of some thread hold
+            if buffer.space in ("shared", "cluster"):  # its cells are those for which the tests of some thread hold
                 self.cells[buffer] |= inner.cells[buffer]
                 continue
             fresh = inner.cells[buffer] & ~self.cells[buffer]
             if fresh.any():
                 for at in np.argwhere(fresh).tolist():
-                    self._add(buffer, Record(tuple(Index((), i) for i in at), 1, tests))
+                    self.add(buffer, Record(tuple(Index((), i) for i in at), 1, tests))
 
 
 def _vars(indices: Iterable[Index]) -> frozenset[Var]:

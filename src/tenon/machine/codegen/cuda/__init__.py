@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.cuda.dialect import CudaC
 from tenon.machine.codegen.cuda.nvrtc import ptx
-from tenon.machine.codegen.gpu.backend import DeviceBackend
+from tenon.machine.codegen.gpu.backend import LOOPS, SPACES, DeviceBackend
 from tenon.machine.codegen.gpu.embedded import quoted_text
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 
@@ -22,9 +22,10 @@ LANGUAGE = DeviceLanguage(
     thread="(int)threadIdx.x",
     shared="__shared__ __align__(16) {type} {name}[{size}];",
     bounds="__launch_bounds__({size}) ",
+    clusters="__cluster_dims__({size}, 1, 1) ",
     aligned="__builtin_assume_aligned({address}, 16)",
     host=("device_text.c", "cuda_api.c", "cuda_queue.c", "cuda_streams.c"),
     streams=True,
     embedded=lambda text, _: quoted_text(ptx(text)),
 )
-BACKEND: Backend = DeviceBackend(LANGUAGE)
+BACKEND: Backend = DeviceBackend(LANGUAGE, spaces=SPACES | {"cluster"}, loops=LOOPS | {"cluster"})

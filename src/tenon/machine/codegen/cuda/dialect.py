@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.gpu.dialect import DeviceC
-from tenon.machine.kernel_ir.loops import Barrier, Type
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Barrier, Buffer, Commit, Copy, Guarded, Load, Type, Wait
 from tenon.network.graph.types import DType
 
 _TYPES = """\
@@ -51,6 +53,23 @@ _CONVERSIONS = {
 }
 
 
+_COPY = """\
+static __device__ __forceinline__ void copy_{bytes}(void *to, const void *from, int count) {{
+  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(count));
+}}"""
+"""Copies so many of the bytes, and zeros for the others; 16 are not kept in the first cache."""
+
+_PART_OF = """\
+template <typename T> static __device__ __forceinline__ T *part_of(T *own, int block) {
+  T *other;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(own), "r"(block));
+  return other;
+}"""
+"""The same place in the shared memory of another block of the cluster."""
+
+_MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+
 _VECTORS = {DType.F32: "float", DType.I32: "int", DType.F16: "ushort", DType.BF16: "ushort"}
 
 
@@ -63,6 +82,10 @@ class CudaC(DeviceC):
     reserved = tuple(_WORDS.split())
     function_names = frozenset(name for word in _FUNCTIONS.split() for name in (word, f"{word}f"))
     conversions = _CONVERSIONS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: dict[int, tuple[tuple[Index, ...], tuple[Index, ...]]] = {}  # indices, and those in a block's part
 
     def portable(self, name: str, t: Type) -> str:
         """A product that is rounded alone is a function of the language."""
@@ -78,7 +101,44 @@ class CudaC(DeviceC):
         return f"{_VECTORS[t.dtype]}{t.lanes}" if t.lanes == 4 else super().type(t)
 
     def on_barrier(self, s: Barrier) -> None:
-        self.line("__syncthreads();")
+        self.line(f"{self.assembly('barrier_of_cluster', _MEET)}();" if s.cluster else "__syncthreads();")
+
+    def assembly(self, name: str, text: str) -> str:
+        """The function that is a line of PTX, which loads and stores are not moved over."""
+        return self.require(name, lambda: f'{self.inline}void {name}() {{\n  asm volatile("{text}" ::: "memory");\n}}')
+
+    def on_copy(self, s: Copy) -> None:
+        """An instruction, which needs aligned addresses."""
+        if not self.aligned:
+            super().on_copy(s)
+            return
+        source, test = (s.value.value, self.test(s.value.facts)) if isinstance(s.value, Guarded) else (s.value, "1")
+        assert isinstance(source, Load)
+        size = s.value.type.bytes
+        text = _COPY.format(bytes=size, cache="cg" if size == 16 else "ca")
+        name = self.require(f"copy_{size}", lambda: text)
+        count = {"0": "0", "1": str(size)}.get(test, f"{test} ? {size} : 0")
+        to, at = self.place(s.buffer, s.index), self.place(source.buffer, source.index)
+        self.line(f"{name}({to.sum}, {at.sum}, {count});")
+
+    def on_commit(self, s: Commit) -> None:
+        self.line(f"{self.assembly('commit_copies', 'cp.async.commit_group;')}();")
+
+    def on_wait(self, s: Wait) -> None:
+        name = f"wait_for_all_copies_but_{s.groups}"
+        self.line(f"{self.assembly(name, f'cp.async.wait_group {s.groups};')}();")
+
+    def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> Address:
+        """Memory of a cluster is a part in each of its blocks."""
+        if buffer.space != "cluster":
+            return super().place(buffer, idx)
+        inner = self.parts.setdefault(id(idx), (idx, (Index(), *idx[1:])))[1]
+        own = super().place(buffer, inner)
+        assert self.groups is not None
+        if idx[0] == Index(((self.groups.cluster, 1),)):  # type: ignore[arg-type]
+            return own
+        name = self.require("part_of", lambda: _PART_OF)
+        return Address(f"{name}({own.sum}, {self.index(idx[0])})", 0)
 
     def head(self) -> str:
         """Besides: the integer types, for which the language has no header of its own."""

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from tenon.errors import ToolchainError
 
-ARCHITECTURE = "compute_75"
-"""The oldest GPUs that current compilers know (Turing); drivers compile PTX for newer ones."""
+VERSIONS = {75: "6.5", 80: "7.0", 90: "7.8"}
+"""The compute capabilities that kernels are made for, times ten, from the oldest that current compilers know (Turing);
+drivers compile PTX for newer GPUs.  With each, the version of PTX that is stated, so that drivers older than the
+compiler take it: nothing newer is left in it."""
 
-_ISA = "6.5"
-"""The version of PTX that is stated, so that drivers older than the compiler take it: nothing newer is left in it."""
+_NEEDED = {"cp.async": 80, "mma.sync.aligned.m16n8k16": 80, "mma.sync.aligned.m16n8k32": 80, "__cluster_dims__": 90}
+"""The least that words of kernels need."""
 
 _HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'
 """A hint to the driver's compiler that only newer versions know."""
@@ -34,19 +36,26 @@ def ptx(text: str) -> str:
     source = text.encode()
     _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None))
     try:
-        options = [f"--gpu-architecture={ARCHITECTURE}", "--std=c++17", "--restrict"]
+        capability = architecture(text)
+        options = [f"--gpu-architecture=compute_{capability}", "--std=c++17", "--restrict"]
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if library.nvrtcCompileProgram(program, len(options), given):
             report = _text(library, program, "ProgramLog").strip()
             raise ToolchainError(f"NVRTC refuses the kernels: {report}")
-        return older(_text(library, program, "PTX"))
+        return older(_text(library, program, "PTX"), VERSIONS[capability])
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def older(ptx: str) -> str:
-    """The same PTX for older drivers."""
-    return re.sub(r"^\.version .*$", f".version {_ISA}", re.sub(_HINT, "", ptx, flags=re.MULTILINE), flags=re.MULTILINE)
+def architecture(text: str) -> int:
+    """The least compute capability, times ten, of GPUs that have what kernels use."""
+    return max([min(VERSIONS), *(least for word, least in _NEEDED.items() if word in text)])
+
+
+def older(ptx: str, version: str) -> str:
+    """The same PTX for older drivers, which know that version of it."""
+    without = re.sub(_HINT, "", ptx, flags=re.MULTILINE)
+    return re.sub(r"^\.version .*$", f".version {version}", without, flags=re.MULTILINE)
 
 
 def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:

@@ -14,6 +14,10 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.plan.program import Program
 from tenon.network.graph.types import DType
 
+SPACES = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
+LOOPS = frozenset({"serial", "unroll", "parallel", "block", "thread"})
+"""The memory spaces and kinds of loops that all devices have."""
+
 
 @dataclass(frozen=True)
 class DeviceBackend:
@@ -22,8 +26,8 @@ class DeviceBackend:
 
     language: DeviceLanguage
     launch: Launch = "grid"
-    spaces: frozenset[str] = frozenset({"global", "const", "scratch", "shared", "stack", "register"})
-    loops: frozenset[str] = frozenset({"serial", "unroll", "parallel", "block", "thread"})
+    spaces: frozenset[str] = SPACES
+    loops: frozenset[str] = LOOPS
     calls_c: bool = False
     lacks: frozenset[DType] = frozenset()
 

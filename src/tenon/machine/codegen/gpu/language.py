@@ -19,7 +19,8 @@ class DeviceLanguage:
     kernel, ``region`` and ``constant_region`` before those of its parameters, and ``item`` is the number of the thread.
     In a launch of work groups ``block`` is the number of the block (of ``size`` threads) and ``thread`` that of the
     thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
-    many threads a block has.  ``aligned`` says of an address that it is a multiple of 16.
+    many threads a block has, ``clusters`` how many
+    blocks a cluster.  ``aligned`` says of an address that it is a multiple of 16.
     ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.
     """
 
@@ -37,5 +38,6 @@ class DeviceLanguage:
     thread: str = ""
     shared: str = ""
     bounds: str = ""
+    clusters: str = ""
     aligned: str = ""
     streams: bool = False

@@ -151,10 +151,11 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
     ] + (["item", "item + 1"] if items else [])
     if (groups := step.groups) is not None:
         operands += [*(b.name for b in groups.shared), language.block.format(size=groups.size), language.thread]
+        limits = language.bounds.format(size=groups.size)
+        limits += language.clusters.format(size=groups.cluster_size) if groups.cluster else ""
         return [
             call_comment(step.call),
-            f"{language.kernel} {language.bounds.format(size=groups.size)}{_kernel_name(program, number)}"
-            f"({regions}{counters}) {{",
+            f"{language.kernel} {limits}{_kernel_name(program, number)}({regions}{counters}) {{",
             *(_shared(language, b) for b in groups.shared),
             f"  {step.function}({', '.join(operands)});",
             "}",
