@@ -34,6 +34,7 @@ KERNELS = {
 SHARED = {
     "If": "a statement of the loop IR, and ONNX's operator",
     "Mask": "an operator, and the head of masks of objects",
+    "Size": "tenon.Size, a dimension that every run chooses, is public; the other is ONNX's operator",
     "TopK": "tenon.metrics.TopK is public; the other is ONNX's operator",
 }
 """Names of two classes each, with what these mean; nothing is added without a reason."""

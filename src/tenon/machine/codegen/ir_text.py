@@ -23,8 +23,8 @@ from tenon.machine.codegen.comments import call_facts
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Branch, Call, Item, Program, Repeat
-from tenon.machine.plan.text import branch_head, repeat_head, show_place
+from tenon.machine.plan.program import Branch, Call, Item, Program, Repeat, SizeCheck
+from tenon.machine.plan.text import branch_head, check_text, repeat_head, show_place
 from tenon.network.graph.types import DType
 
 
@@ -101,6 +101,8 @@ def _items(items: Iterable[Item], steps: Iterator[KernelLaunch], margin: str) ->
                     yield f"{margin}{branch_head(item, number)} {{"
                     yield from _items(body, steps, inner)
                     yield margin + "}"
+            case SizeCheck():
+                yield margin + check_text(item)
 
 
 def _step(step: KernelLaunch) -> Iterator[str]:

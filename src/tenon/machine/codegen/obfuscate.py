@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.plan.program import Call, Facts, Port, Program, mapped
+from tenon.machine.plan.program import Call, Facts, Port, Program, SizeCheck, mapped
 
 Obfuscate = Literal["layers", "all"]
 """Whose names: those of layers and of the tensors between them, or those of inputs and outputs, too."""
@@ -19,6 +20,10 @@ def port_names(program: Program, scope: Obfuscate) -> dict[str, str]:
         return {port.name: port.name for port in (*program.inputs, *program.outputs)}
     outputs = {port.name: f"out{i}" for i, port in enumerate(program.outputs, 1)}
     return {**outputs, **{port.name: f"in{i}" for i, port in enumerate(program.inputs, 1)}}
+
+
+def _check(check: SizeCheck, names: Mapping[str, str]) -> SizeCheck:
+    return replace(check, name=names.get(check.name, ""))
 
 
 def obfuscated(programs: Sequence[Program], scope: Obfuscate) -> list[Program]:
@@ -42,7 +47,7 @@ def obfuscated(programs: Sequence[Program], scope: Obfuscate) -> list[Program]:
     for program in programs:
         names = port_names(program, scope)
         inputs, outputs = (tuple(port(each, names) for each in ports) for ports in (program.inputs, program.outputs))
-        items = mapped(program.items, call)
+        items = mapped(program.items, call, partial(_check, names=names))
         patches = program.patches and replace(program.patches, last=layer(program.patches.last))
         made.append(replace(program, inputs=inputs, outputs=outputs, items=items, largest="", patches=patches))
     return made

@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems, linearise
-from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat
+from tenon.machine.plan.program import Branch, Call, Item, Place, Repeat, SizeCheck
 from tenon.machine.proofs.bounds import ConflictError, prove
 from tenon.machine.proofs.count import count
 
@@ -91,7 +91,8 @@ def _items(kernel: Kernel) -> WorkItems | None:
 
 
 def straight(items: Iterable[Item]) -> Iterator[list[Call]]:
-    """The calls of a tree in order, as lists without a loop or a branch between them; none of the lists is empty."""
+    """The calls of a tree in order, as lists without a loop, a branch or a check between them; none of the lists is
+    empty."""
     run: list[Call] = []
     for item in items:
         match item:
@@ -102,6 +103,8 @@ def straight(items: Iterable[Item]) -> Iterator[list[Call]]:
                 bodies: tuple[tuple[Item, ...], ...] = (item.body,)
             case Branch():
                 bodies = item.bodies
+            case SizeCheck():
+                bodies = ()
         if run:
             yield run
         run = []
@@ -112,8 +115,8 @@ def straight(items: Iterable[Item]) -> Iterator[list[Call]]:
 
 
 def firsts(items: Iterable[Item]) -> frozenset[int]:
-    """The numbers of the calls before which a loop or a branch begins or ends: all threads wait there, because one of
-    them decides what comes next."""
+    """The numbers of the calls before which a loop or a branch begins or ends, or a size is checked: all threads wait
+    there, because one of them decides what comes next."""
     numbers, number = set[int](), 0
     for calls in straight(items):
         numbers.add(number)

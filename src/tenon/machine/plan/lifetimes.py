@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tenon.machine.kernel_ir.loops import Buffer
-from tenon.machine.plan.program import Branch, Call, Carried, Item, Place, Program, Region, Repeat, walk
+from tenon.machine.plan.program import Branch, Call, Carried, Item, Place, Program, Region, Repeat, SizeCheck, walk
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ def _with_loops(
                 for body in item.bodies:
                     yield from _with_loops(body, number, loops)
                     number += sum(1 for _ in walk(body))
+            case SizeCheck():
+                pass
 
 
 def _used(each: Lifetime, number: int, loops: Iterable[_Loop]) -> Lifetime:

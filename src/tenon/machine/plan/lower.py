@@ -31,6 +31,7 @@ from tenon.machine.plan.program import (
     Program,
     Region,
     Repeat,
+    SizeCheck,
 )
 from tenon.machine.plan.weights import Weighed, aligned
 from tenon.network.graph.graph import Graph, Node, Value
@@ -38,6 +39,7 @@ from tenon.network.graph.types import LARGEST_BUFFER, TensorType
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.network.ops.branch import If
 from tenon.network.ops.scan import Scan
+from tenon.network.ops.size_check import Bounded
 
 
 def plan(
@@ -194,7 +196,9 @@ class _Lowering:
         return inner
 
     def items(self, scratch: Mapping[tuple[Node, str], Place]) -> Iterator[Item]:
-        """The calls, loops and branches of all nodes."""
+        """The calls, loops, branches and checks of all nodes; the checks of sizes of inputs come first."""
+        early = {n: n.op for n in self.graph if isinstance(n.op, Bounded) and n.input(0) in self.graph.inputs}
+        yield from dict.fromkeys((*self.input_checks(), *(self.size_check(node, op) for node, op in early.items())))
         for node in self.graph:
             if isinstance(node.op, Scan):
                 yield from self.calls(node, self.lowered[node], scratch)
@@ -203,6 +207,8 @@ class _Lowering:
                 yield self.branch(node, scratch)
             elif node in self.lowered:
                 yield from self.calls(node, self.lowered[node], scratch)
+            if isinstance(node.op, Bounded) and node not in early:
+                yield self.size_check(node, node.op)
 
     def repeat(self, node: Node, op: Scan, scratch: Mapping[tuple[Node, str], Place]) -> Repeat:
         """A loop.  Its states lie where the node's outputs do, which are copied there before it."""
@@ -222,6 +228,15 @@ class _Lowering:
         if op.counted:
             return Repeat(states[0], items, counter, tuple(carried), op.count)
         return Repeat(op.count, items, counter, tuple(carried))
+
+    def input_checks(self) -> list[SizeCheck]:
+        """The checks of the sizes that are inputs, whether anything reads them or not."""
+        sizes = self.graph.sizes
+        return [SizeCheck(self.place(v), sizes[v.name], v.name) for v in self.graph.inputs if v.name in sizes]
+
+    def size_check(self, node: Node, op: Bounded) -> SizeCheck:
+        """The check of a size, which is read where the node's input lies."""
+        return SizeCheck(self.place(node.input(0)), op.range, node.input(0).name)
 
     def cleared_rows(self, node: Node) -> list[_Lowered]:
         """Kernels that zero the stacked results of a loop that may end early."""

@@ -1,7 +1,7 @@
 """The result of planning: a tree of kernel calls, loops and branches over operands in three memory regions.
 
 A run executes the items of a program in order.  Loops and branches nest; every call stands once in the tree, however
-often it runs.
+often it runs.  Checks of sizes may end a run.
 """
 
 from __future__ import annotations
@@ -176,7 +176,22 @@ class Branch:
     bodies: tuple[tuple[Item, ...], ...]
 
 
-Item: TypeAlias = Call | Repeat | Branch
+SIZE_OUT_OF_RANGE = 2
+"""The status of an entry point where a size is not in the range that was compiled for.  Its outputs are then not
+valid."""
+
+
+@dataclass(frozen=True)
+class SizeCheck:
+    """The end of a run, with the status ``SIZE_OUT_OF_RANGE``, where the i64 at ``place`` is not in ``range``; what
+    depends on the number comes later.  ``name`` is that of the value, for messages."""
+
+    place: Place
+    range: SizeRange
+    name: str = ""
+
+
+Item: TypeAlias = Call | Repeat | Branch | SizeCheck
 """A node of the tree of a program."""
 
 
@@ -206,15 +221,35 @@ def repeats(items: Iterable[Item]) -> Iterator[Repeat]:
                     yield from repeats(body)
 
 
-def mapped(items: Iterable[Item], function: Callable[[Call], Call | None]) -> tuple[Item, ...]:
-    """The same tree with every call replaced by what ``function`` returns, or left out where that is None."""
+def checks(items: Iterable[Item]) -> Iterator[SizeCheck]:
+    """Every check of a size of a tree, in order."""
+    for item in items:
+        match item:
+            case SizeCheck():
+                yield item
+            case Repeat():
+                yield from checks(item.body)
+            case Branch():
+                for body in item.bodies:
+                    yield from checks(body)
+
+
+def mapped(
+    items: Iterable[Item],
+    function: Callable[[Call], Call | None],
+    check: Callable[[SizeCheck], SizeCheck] = lambda each: each,
+) -> tuple[Item, ...]:
+    """The same tree with every call replaced by what ``function`` returns, or left out where that is None, and every
+    check of a size by what ``check`` returns."""
 
     def item(each: Item) -> Item | None:
         match each:
             case Repeat():
-                return replace(each, body=mapped(each.body, function))
+                return replace(each, body=mapped(each.body, function, check))
             case Branch():
-                return replace(each, bodies=tuple(mapped(body, function) for body in each.bodies))
+                return replace(each, bodies=tuple(mapped(body, function, check) for body in each.bodies))
+            case SizeCheck():
+                return check(each)
         return function(each)
 
     return tuple(made for each in items if (made := item(each)) is not None)
@@ -298,6 +333,11 @@ class Program:
     def limited(self) -> bool:
         """Whether a run may fail because a loop would make too many iterations."""
         return any(isinstance(loop.count, Place) for loop in repeats(self.items))
+
+    @cached_property
+    def checks(self) -> tuple[SizeCheck, ...]:
+        """Every check of a size, in order."""
+        return tuple(checks(self.items))
 
     @property
     def macs(self) -> int:

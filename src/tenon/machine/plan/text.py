@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
-from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat
+from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, SizeCheck
 from tenon.network.graph.graph import Graph
 
 
@@ -47,6 +47,8 @@ def _items(items: Iterable[Item], numbers: Iterator[int], margin: str) -> Iterat
                     yield f"{margin}{branch_head(item, number)} {{"
                     yield from _items(body, numbers, f"{margin}  ")
                     yield f"{margin}}}"
+            case SizeCheck():
+                yield f"{margin}{check_text(item)}"
 
 
 def repeat_head(loop: Repeat) -> str:
@@ -58,6 +60,11 @@ def repeat_head(loop: Repeat) -> str:
 def branch_head(branch: Branch, number: int) -> str:
     """When a body of a branch runs."""
     return f"branch {number} of {len(branch.bodies)} by the byte at {show_place(branch.condition)}"
+
+
+def check_text(check: SizeCheck) -> str:
+    """The number that is checked, and its range."""
+    return f"check that {check.name or 'the size'}, the i64 at {show_place(check.place)}, is in {check.range}"
 
 
 def _call(call: Call) -> str:

@@ -12,10 +12,22 @@ from collections.abc import Iterable
 
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.loops import Buffer
-from tenon.machine.plan.program import LARGEST_COUNT, Branch, Call, Item, Place, Program, Region, Repeat, walk
+from tenon.machine.plan.program import (
+    LARGEST_COUNT,
+    Branch,
+    Call,
+    Item,
+    Place,
+    Program,
+    Region,
+    Repeat,
+    SizeCheck,
+    walk,
+)
 
 _COUNT, _COUNTER, _CONDITION = 8, 4, 1
-"""Bytes of the number of iterations of a loop, of those that are finished, and of the condition of a branch."""
+"""Bytes of a size and of the number of iterations of a loop, of those that are finished, and of the condition of a
+branch."""
 
 
 class RegionError(InternalError):
@@ -50,6 +62,8 @@ class _RegionProof:
                     self.prove_place("the condition of a branch", item.condition, _CONDITION, loops)
                     for body in item.bodies:
                         self.visit(body, loops)
+                case SizeCheck():
+                    self.prove_place(f"the size '{item.name}'", item.place, _COUNT, loops)
 
     def loop(self, loop: Repeat, loops: tuple[Repeat, ...]) -> None:
         if not 0 <= loop.most <= LARGEST_COUNT:

@@ -31,12 +31,19 @@ class ShapeBinding:
         self.inputs = views(mutable, tuple(tensor for tensor in binding.inputs if not tensor.calls_device))
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
+        self.sizes = {tensor.name: tensor.size for tensor in binding.inputs if tensor.size is not None}
         self._whole = not any(t.string or t.extents for t in binding.outputs)
         self.pool: ThreadPool | DeviceQueue
         if has_queue(library, binding.entry):
             self.pool = DeviceQueue(library, binding.entry, processors, gpu)
         else:
             self.pool = ThreadPool(library, binding.entry, threads, processors)
+
+    def check_sizes(self) -> None:
+        """Raise InputError if a size that the inputs hold is out of its range."""
+        for name, size in self.sizes.items():
+            if (number := int(self.inputs[name].item())) not in size:
+                raise InputError(f"size '{name}' is {number}, and the network was compiled for {size}")
 
     def results(self) -> dict[str, Array]:
         """The outputs, cropped to their valid extents and with strings decoded."""

@@ -219,6 +219,7 @@ class Engine(Locked):
             self._check_open()
             if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds)):
                 self._fill(feeds)
+            self._bindings[self._number].check_sizes()
             self._begin_calls()
             check_status(self.name, self._pool.run(self._arguments))
             self._finish_calls()

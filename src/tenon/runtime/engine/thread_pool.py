@@ -27,10 +27,12 @@ def check_status(name: str, status: int) -> None:
     """Raise InputError or InternalError unless the run of the network ``name`` ended with status 0."""
     if not status:
         return
-    from tenon.machine.plan.program import TOO_MANY_ITERATIONS
+    from tenon.machine.plan.program import SIZE_OUT_OF_RANGE, TOO_MANY_ITERATIONS
 
     if status == TOO_MANY_ITERATIONS:
         raise InputError(f"'{name}': for these inputs a loop would run more often than it was compiled for")
+    if status == SIZE_OUT_OF_RANGE:
+        raise InputError(f"'{name}': for these inputs a size is not in the range that it was compiled for (--max)")
     raise InternalError(f"'{name}' returned {status}")
 
 

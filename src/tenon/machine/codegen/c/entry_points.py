@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.plan.program import Program
 
@@ -9,11 +11,13 @@ _RUN = """\
 /* Runs the network once: reads the inputs, writes the outputs.  Returns 0.  Keeps nothing between calls
    and may run in many threads, each with its own mutable and activations regions; the activations
    need no initial value. */"""
-_LIMITED_RUN = """\
-/* Runs the network once: reads the inputs, writes the outputs.  Returns 0, or 1 where a loop would run more
-   often than it was compiled for: the outputs are then not valid.  Keeps nothing between calls and may run
-   in many threads, each with its own mutable and activations regions; the activations need no initial
-   value. */"""
+_FAILING_RUN = (
+    "/* Runs the network once: reads the inputs, writes the outputs.  Returns 0, or {failures}: the outputs are then "
+    "not valid.  Keeps nothing between calls and may run in many threads, each with its own mutable and activations "
+    "regions; the activations need no initial value. */"
+)
+_TOO_MANY_ITERATIONS = "1 where a loop would run more often than it was compiled for"
+_SIZE_OUT_OF_RANGE = "2 where a size is not in the range that it was compiled for"
 _PHASE = """\
 /* The same by several threads: one part, counted from 0, of `parts` (at most the number above) parts of a
    phase.  A run is all parts of the first phase, at the same time or in any order, then all parts of the
@@ -28,9 +32,13 @@ SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next")
 """Suffixes of the names of entry points."""
 
 
-def run(name: str, *, limited: bool = False) -> EntryPoint:
-    """The function that runs a program once; ``limited``: its loops may have too many iterations."""
-    return EntryPoint(name, about=_LIMITED_RUN if limited else _RUN)
+def run(name: str, *, limited: bool = False, checked: bool = False) -> EntryPoint:
+    """The function that runs a program once; ``limited``: its loops may have too many iterations;
+    ``checked``: it checks sizes."""
+    failures = [*([_TOO_MANY_ITERATIONS] if limited else []), *([_SIZE_OUT_OF_RANGE] if checked else [])]
+    about = _FAILING_RUN.format(failures=", or ".join(failures)).replace("  ", "\xa0 ")
+    wrapped = textwrap.fill(about, 108, subsequent_indent="   ").replace("\xa0", " ")
+    return EntryPoint(name, about=wrapped if failures else _RUN)
 
 
 def phases(program: Program) -> tuple[EntryPoint, EntryPoint]:
@@ -55,7 +63,7 @@ def profile(name: str, calls: int | None = None) -> tuple[EntryPoint, EntryPoint
 def entry_points(program: Program, *, profiled: bool) -> tuple[EntryPoint, ...]:
     """All entry points of a program."""
     threaded = phases(program) if program.threads > 1 else ()
-    once = run(program.name, limited=program.limited)
+    once = run(program.name, limited=program.limited, checked=bool(program.checks))
     return (once, *threaded, *(profile(program.name, len(program.calls)) if profiled else ()))
 
 

@@ -6,9 +6,9 @@
     <name>_next           the phase after another: after -1 the first one; -1 after the last one, or -1 - status
 
 and for programs that are to be timed ``<name>_profile`` and ``<name>_profile_next``, where each kernel call is a phase.
-Loops and branches are in the second function alone, which one thread calls when all have finished a phase.  Between its
-calls it keeps the numbers of finished iterations in the activations and nothing elsewhere: two runs with regions of
-their own do not disturb each other.
+Loops, branches and checks of sizes are in the second function alone, which one thread calls when all have finished a
+phase.  Between its calls it keeps the numbers of finished iterations in the activations and nothing elsewhere: two runs
+with regions of their own do not disturb each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from tenon.machine.codegen.backend import KernelLaunch, region_parameters
 from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import TOO_MANY_ITERATIONS, Branch, Call, Item, Place, Program, Region, Repeat
+from tenon.machine.plan.program import (
+    SIZE_OUT_OF_RANGE,
+    TOO_MANY_ITERATIONS,
+    Branch,
+    Call,
+    Item,
+    Place,
+    Program,
+    Region,
+    Repeat,
+    SizeCheck,
+)
 
 _REGIONS = region_parameters()
 _ARGUMENTS = ", ".join(Region)
@@ -89,6 +100,8 @@ def _run(
                     yield f"{margin}{head}"
                     yield from _run(body, printed, counters, f"{margin}  ")
                 yield f"{margin}}}"
+            case SizeCheck():
+                yield from _checked(item, counters, SIZE_OUT_OF_RANGE, margin)
 
 
 def _by_phases(name: str) -> list[str]:
@@ -132,8 +145,8 @@ def _pieces(
 
 
 def _choices(items: Iterable[Item], phases: Iterator[int], counters: tuple[str, ...], margin: str) -> Iterator[str]:
-    """Loops and branches, with a return in place of every run of calls and, behind it, the label of its last phase, so
-    that the function goes on where it returned."""
+    """Loops, branches and checks, with a return in place of every run of calls and, behind it, the label of its last
+    phase, so that the function goes on where it returned."""
     for is_call, group in groupby(items, lambda item: isinstance(item, Call)):
         if is_call:
             own = [next(phases) for _ in group]
@@ -156,6 +169,8 @@ def _choice(item: Item, phases: Iterator[int], counters: tuple[str, ...], margin
                 yield f"{margin}{head}"
                 yield from _choices(body, phases, counters, f"{margin}  ")
             yield f"{margin}}}"
+        case SizeCheck():
+            yield from _checked(item, counters, -1 - SIZE_OUT_OF_RANGE, margin)
 
 
 def _shared(call: _Printed) -> str:
@@ -193,8 +208,16 @@ def _heads(branch: Branch, counters: Sequence[str]) -> Iterator[str]:
         yield f"{'} else ' if number else ''}{test}{{"
 
 
-def _structure(items: Iterable[Item]) -> Iterator[Repeat | Branch]:
-    """Every loop and branch of a tree."""
+def _checked(check: SizeCheck, counters: Sequence[str], result: int, margin: str) -> Iterator[str]:
+    """The end of a run with a size that is out of range."""
+    size, range = f"*(const int64_t *){_address(None, check.place, counters)}", check.range
+    tests = [f"{size} < {range.least}", f"{size} > {range.most}"]
+    tests += [f"({size} - {range.least}) % {range.step}"] if range.step > 1 else []
+    yield f"{margin}if ({' || '.join(tests)}) return {result};"
+
+
+def _structure(items: Iterable[Item]) -> Iterator[Repeat | Branch | SizeCheck]:
+    """Every loop, branch and check of a tree."""
     for item in items:
         match item:
             case Repeat():
@@ -204,6 +227,8 @@ def _structure(items: Iterable[Item]) -> Iterator[Repeat | Branch]:
                 yield item
                 for body in item.bodies:
                     yield from _structure(body)
+            case SizeCheck():
+                yield item
 
 
 def _has_loops(program: Program) -> bool:
@@ -260,9 +285,18 @@ def _operands(program: Program) -> set[Region]:
 
 
 def _decisive(program: Program) -> set[Region]:
-    """The regions of what decides about loops and branches."""
-    places = (item.count if isinstance(item, Repeat) else item.condition for item in _structure(program.items))
+    """The regions of what decides about loops, branches and the end of a run."""
+    places = (_decides(item) for item in _structure(program.items))
     return {place.region for place in places if isinstance(place, Place)}
+
+
+def _decides(item: Repeat | Branch | SizeCheck) -> Place | int:
+    match item:
+        case Repeat():
+            return item.count
+        case Branch():
+            return item.condition
+    return item.place
 
 
 def _unused(used: set[Region]) -> list[str]:

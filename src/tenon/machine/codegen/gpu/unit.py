@@ -20,7 +20,7 @@ from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.text import show as kernel_text
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, walk
+from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, SizeCheck, walk
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
@@ -28,6 +28,7 @@ _AT_RUN_TIME = "this target has no branches, and no loops whose number of iterat
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
 _FIRST = ("device_network.c", "device_options.c", "device_cache.c")
 _STREAM_CALLS = ("device_queue_run(device, inputs, stream)", "device_wait(device, stream)", "device_tensors(device)")
+_COMPUTED_SIZE = "this target cannot end a run by a number that it computes"
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
 """What the host program calls besides the C library: it opens the driver's library when it runs."""
 
@@ -101,6 +102,7 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
 def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
     """Raises UnsupportedError with all layers that the backend cannot run, InputError for too large a region."""
     _require_supported(backend, program)
+    _host_checks(program)
     _require_small(language, program)
 
 
@@ -123,6 +125,18 @@ def _decided_at_run_time(item: Item) -> Iterator[Call]:
                 yield from _decided_at_run_time(each)
         case Repeat() | Branch():
             yield from (call for call, _ in walk((item,)))
+
+
+def _host_checks(program: Program) -> list[SizeCheck]:
+    """The checks of sizes, which the host makes before it copies the inputs.  Raises UnsupportedError for those of
+    numbers that the device computes."""
+    inputs = {port.offset for port in program.inputs}
+    for check in program.checks:
+        if check.place.region is not Region.MUTABLE or check.place.offset not in inputs:
+            raise UnsupportedError(
+                program.name, [Problem(f"size '{check.name}'", _COMPUTED_SIZE, "compile it for another target")]
+            )
+    return list(program.checks)
 
 
 def _require_small(language: DeviceLanguage, program: Program) -> None:
@@ -208,6 +222,8 @@ def _depths(items: Iterable[Item], depth: int = 0) -> Iterator[int]:
                 yield depth
             case Repeat(body=body):
                 yield from _depths(body, depth + 1)
+            case SizeCheck():  # the host makes it
+                continue
 
 
 def _host(
@@ -251,7 +267,7 @@ def _network(
     language: DeviceLanguage, program: Program, steps: Sequence[KernelLaunch], tables: Sequence[str]
 ) -> list[str]:
     """The tables and entry points of a program; ``tables`` are those of its operands, in languages without pointers."""
-    name, memory = program.name, program.memory
+    name, memory, checks = program.name, program.memory, _host_checks(program)
     rows = [
         f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}"}}'
         for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
@@ -268,13 +284,14 @@ def _network(
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
         *_launches(program),
+        *_size_checks(name, checks),
         f"static const DeviceNetwork {name}_network = {{",
         f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch, {bound},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
         f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
-        f"{run} {{\n  return device_run(device, {Region.MUTABLE});\n}}\n",
-        f"{timed} {{\n  return device_times(device, {Region.MUTABLE}, nanoseconds);\n}}\n",
+        f"{run} {{\n{_checked(name, checks, f'device_run(device, {Region.MUTABLE})')}\n}}\n",
+        f"{timed} {{\n{_checked(name, checks, f'device_times(device, {Region.MUTABLE}, nanoseconds)')}\n}}\n",
         f"{facts} {{\n  return device_facts();\n}}\n",
         f"{destroy} {{\n  device_destroy(device);\n}}\n",
         f"{message} {{\n  return device_message;\n}}\n",
@@ -283,7 +300,8 @@ def _network(
         "  int status = 0;",
         f"  DeviceQueue *device = device_create(&{name}_network, {Region.CONSTANT}, NULL, &status);",
         f"  (void){Region.ACTIVATIONS};",
-        f"  if (device) status = device_run(device, {Region.MUTABLE});",
+        *([f"  if (device) status = {name}_checked({Region.MUTABLE});"] if checks else []),
+        f"  if (device && status == 0) status = device_run(device, {Region.MUTABLE});",
         "  device_destroy(device);",
         "  return status;",
         "}",
@@ -321,7 +339,7 @@ def _loop(item: Item) -> Repeat | None:
 
 
 def _queued(items: Iterable[Item], depth: int, numbers: Iterator[int], margin: str) -> Iterator[str]:
-    for loop, run in groupby(items, _loop):
+    for loop, run in groupby((item for item in items if not isinstance(item, SizeCheck)), _loop):
         if loop is None:
             steps = [next(numbers) for _ in run]
             yield f"{margin}if (status == 0) status = device_launch_steps(d, {steps[0]}, {steps[-1] + 1}, iterations);"
@@ -330,6 +348,36 @@ def _queued(items: Iterable[Item], depth: int, numbers: Iterator[int], margin: s
             yield f"{margin}for ({i} = 0; status == 0 && {i} < {loop.count}; {i}++) {{"
             yield from _queued(loop.body, depth + 1, numbers, f"{margin}  ")
             yield f"{margin}}}"
+
+
+def _checked(name: str, checks: Iterable[SizeCheck], call: str) -> str:
+    """The body of a function that runs a network by ``call``, unless a size is out of range."""
+    if not checks:
+        return f"  return {call};"
+    return f"  const int status = {name}_checked({Region.MUTABLE});\n  return status ? status : {call};"
+
+
+def _size_checks(name: str, checks: Sequence[SizeCheck]) -> list[str]:
+    """The function that checks the sizes of the inputs."""
+    if not checks:
+        return []
+    return [
+        f"static int {name}_checked(const uint8_t *tensors) {{",
+        "  int64_t size;",
+        *(line for check in checks for line in _size_check(check)),
+        "  return 0;",
+        "}\n",
+    ]
+
+
+def _size_check(check: SizeCheck) -> list[str]:
+    least, most, step = check.range
+    tests = [f"size < {least}", f"size > {most}", *([f"(size - {least}) % {step}"] if step > 1 else [])]
+    told = f"\"size '%s' is %lld, not in {check.range}\", {json.dumps(check.name)}, (long long)size"
+    return [
+        f"  memcpy(&size, tensors + {check.place.offset}, sizeof size);",
+        f"  if ({' || '.join(tests)}) return device_failed(DEVICE_WRONG_SIZE, {told});",
+    ]
 
 
 def _ports(ports: Iterable[Port]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tenon
+from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.gpu_options import USUAL, GpuOptions
 from tenon.machine.codegen.backend import EntryPoint, KernelLaunch, SourceFile, TextUnit
 from tenon.machine.codegen.gpu.backend import DeviceBackend
@@ -15,10 +16,11 @@ from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of_shaders
 from tenon.machine.codegen.gpu.unit import require_runnable
 from tenon.machine.codegen.webgpu.dialect import Wgsl
-from tenon.machine.plan.program import Call, Item, Program, Repeat
+from tenon.machine.plan.program import Call, Item, Program, Repeat, SizeCheck
 from tenon.network.graph.types import DType
 
 _HOST = Path(tenon.__file__).parent / "runtime" / "web" / "webgpu_queue.js"
+_NO_SIZES = "this target has no i64, in which a run gets its sizes"
 LANGUAGE = DeviceLanguage("webgpu", ".wgsl", "WGSL", Wgsl, (), lambda text, _: text)
 
 
@@ -44,6 +46,7 @@ class WebGpu(DeviceBackend):
         """A module that exports ``create`` of each program, and a file with the kernels for readers."""
         for program in programs:
             require_runnable(LANGUAGE, self, program)
+            _require_fixed_sizes(program)
         steps = tuple(steps_of_shaders(program, self) for program in programs)
         shaders = Shaders(Wgsl())
         networks = {p.name: _network(p, own, shaders) for p, own in zip(programs, steps, strict=True)}
@@ -57,6 +60,11 @@ class WebGpu(DeviceBackend):
         )
         files = (SourceFile(f"{name}.js", "javascript", module), SourceFile(f"{name}.wgsl", "webgpu", banner + text))
         return TextUnit(files, steps, ((),) * len(programs))
+
+
+def _require_fixed_sizes(program: Program) -> None:
+    if problems := [Problem(f"size '{check.name}'", _NO_SIZES, "compile it for wasm32") for check in program.checks]:
+        raise UnsupportedError(program.name, problems)
 
 
 def _network(program: Program, steps: Sequence[KernelLaunch], shaders: Shaders) -> dict[str, Any]:
@@ -86,3 +94,5 @@ def _items(items: Iterable[Item], numbers: Iterator[int]) -> Iterator[object]:
                 yield next(numbers)
             case Repeat(count=count, body=body):
                 yield {"count": count, "body": list(_items(body, numbers))}
+            case SizeCheck():
+                raise InternalError("a size to check was not refused")

@@ -35,25 +35,47 @@ void tn_stop_pools(Engine *engine) {
 }
 #endif
 
-enum { TOO_MANY_ITERATIONS = 1 }; /* what entry points return */
+enum { TOO_MANY_ITERATIONS = 1, SIZE_OUT_OF_RANGE = 2 }; /* what entry points return */
 
-static TenonStatus ended(const char *entry, int status) {
+static int is_in_range(const TenonTensor *tensor, int64_t size) {
+  return size >= tensor->least && size <= tensor->most && (size - tensor->least) % tensor->step == 0;
+}
+
+/* Which size is out of its range, if it is one of the inputs. */
+static TenonStatus wrong_size(const Engine *engine, const Binding *binding) {
+  for (int i = 0; i < binding->input_count; i++) {
+    const TenonTensor *tensor = &binding->inputs[i].tensor;
+    int64_t size;
+    if (!tensor->is_size) continue;
+    memcpy(&size, engine->tensors + binding->inputs[i].offset, sizeof size);
+    if (!is_in_range(tensor, size))
+      return tn_fail(TENON_WRONG_SIZE, "%s: the size '%s' is %lld, and was compiled for %lld to %lld in steps of %lld",
+                     binding->entry, tensor->name, (long long)size, (long long)tensor->least, (long long)tensor->most,
+                     (long long)tensor->step);
+  }
+  return tn_fail(TENON_RUN_FAILED, "%s: for these inputs a size is not in the range that it was compiled for (--max)",
+                 binding->entry);
+}
+
+static TenonStatus ended(const Engine *engine, const Binding *binding, int status) {
   if (status == TOO_MANY_ITERATIONS)
-    return tn_fail(TENON_RUN_FAILED, "%s: for these inputs a loop would run more often than it was compiled for", entry);
-  return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", entry, status);
+    return tn_fail(TENON_RUN_FAILED, "%s: for these inputs a loop would run more often than it was compiled for",
+                   binding->entry);
+  if (status == SIZE_OUT_OF_RANGE) return wrong_size(engine, binding);
+  return status == 0 ? TENON_OK : tn_fail(TENON_RUN_FAILED, "%s returned %d", binding->entry, status);
 }
 
 static TenonStatus execute(Engine *engine, uint8_t *activations) {
   const Bundle *bundle = engine->bundle;
   const Binding *binding = tn_engine_binding(engine);
   if (engine->threads == 1) {
-    return ended(binding->entry, bundle->run[engine->binding](bundle->weights, engine->tensors, activations));
+    return ended(engine, binding, bundle->run[engine->binding](bundle->weights, engine->tensors, activations));
   }
   const int number = engine->binding;
   TenonThreadPool *pool = pool_of(engine, number, bundle->phase[number], bundle->next[number]);
   if (pool == NULL) return TENON_SYSTEM;
 #ifndef TENON_NO_THREAD_POOL
-  return ended(binding->entry, tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations));
+  return ended(engine, binding, tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations));
 #else
   return TENON_OK;
 #endif
@@ -86,7 +108,7 @@ static TenonStatus execute_profiled(Engine *engine, uint8_t *activations, uint64
       stamp(&stamps, step);
       if (step >= 0) bundle->profile(bundle->weights, engine->tensors, activations, step, 0, 1);
     } while (step >= 0);
-    return ended(bundle->about.name, -1 - step);
+    return ended(engine, bundle->about.bindings, -1 - step);
   }
   TenonThreadPool *pool = pool_of(engine, bundle->about.binding_count, bundle->profile, bundle->profile_next);
   if (pool == NULL) return TENON_SYSTEM;
@@ -94,7 +116,7 @@ static TenonStatus execute_profiled(Engine *engine, uint8_t *activations, uint64
   tenon_thread_pool_watch(pool, stamp, &stamps);
   const int status = tenon_thread_pool_run(pool, bundle->weights, engine->tensors, activations);
   tenon_thread_pool_watch(pool, NULL, NULL);
-  return ended(bundle->about.name, status);
+  return ended(engine, bundle->about.bindings, status);
 #else
   return TENON_OK;
 #endif
