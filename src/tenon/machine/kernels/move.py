@@ -10,59 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, broadcast, interleave4, op
+from tenon.machine.kernels.item_moves import emit_items
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.move_nests import AffineIndex as AffineIndex
+from tenon.machine.kernels.move_nests import Nest, Side, joined, physical
+from tenon.machine.kernels.move_nests import Piece as Piece
+from tenon.machine.kernels.move_nests import along as along
 from tenon.machine.kernels.parallel import deal
 from tenon.network.graph.types import I32, DType, TensorType
 
 UNROLLED = 512
 """Most copies that one body may hold."""
-
-
-@dataclass(frozen=True)
-class AffineIndex:
-    """floor((start + sum of coefficient * loop) / by): ``terms`` are (loop, coefficient)."""
-
-    start: int = 0
-    terms: tuple[tuple[int, int], ...] = ()
-    by: int = 1
-
-    def coefficient(self, loop: int) -> int:
-        return dict(self.terms).get(loop, 0)
-
-    def without(self, loop: int) -> AffineIndex:
-        return replace(self, terms=tuple(t for t in self.terms if t[0] != loop))
-
-    def at(self, loops: Sequence[IndexLike]) -> Index:
-        total = Index((), self.start)
-        for i, k in self.terms:
-            total = total + loops[i] * k
-        return total // self.by
-
-
-def along(loop: int, start: int = 0, step: int = 1, by: int = 1) -> AffineIndex:
-    """(start + step * loop) // by."""
-    return AffineIndex(start, ((loop, step),) if step else (), by)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """For every position of a loop nest of these extents: target = source, or = ``value`` without a source; None
-    stands for a number that is known at run time.
-
-    ``unrolled`` counts the innermost loops that are worth unrolling when the copy cannot be vectorised.
-    """
-
-    extents: tuple[int, ...]
-    target: tuple[AffineIndex, ...]
-    source: tuple[AffineIndex, ...] | None = None
-    value: float | None = 0.0
-    unrolled: int = 0
 
 
 @lru_cache(maxsize=512)
@@ -76,8 +40,8 @@ def move(name: str, x: TensorType | None, y: TensorType, pieces: tuple[Piece, ..
         x = replace(x, shape=(1,))
         pieces = tuple(replace(p, source=None if p.source is None else (AffineIndex(),)) for p in pieces)
     parts = [part for piece in (*pieces, *_padding(y)) for part in _split(piece, x, y)]
-    nests = [_physical(part, x, y) for part in parts if math.prod(part.extents)]
-    y_shape, x_shape, nests = _joined(y.physical, () if x is None else x.physical, nests)
+    nests = [physical(part, x, y) for part in parts if math.prod(part.extents)]
+    y_shape, x_shape, nests = joined(y.physical, () if x is None else x.physical, nests)
     k = Builder(name, "Copies elements to other positions: " + name.replace("_", " "))
     source = None if x is None else k.param("x", *x_shape, dtype=x.dtype)
     given = k.param("v", 1, dtype=y.dtype)[0] if any(p.value is None for p in pieces) else None
@@ -141,160 +105,11 @@ def _cut(a: AffineIndex, loop: int, first: int, unit: int, lane: int) -> AffineI
     return replace(a, start=a.start + k * first * unit, terms=(*terms, (lane, k)))
 
 
-# ------------------------------------------------------------------------------- physical dimensions
-@dataclass(frozen=True)
-class _Dim:
-    """An index in one physical dimension of that extent: scale * (outer / by, or outer mod by) + inner."""
-
-    extent: int
-    inner: AffineIndex
-    outer: AffineIndex | None = None
-    by: int = 1
-    rest: bool = False
-    scale: int = 1
-
-    def at(self, loops: Sequence[IndexLike]) -> Index:
-        inner = self.inner.at(loops)
-        if self.outer is None:
-            return inner
-        outer = self.outer.at(loops)
-        return (outer % self.by if self.rest else outer // self.by) * self.scale + inner
-
-    def uses(self, loop: int) -> bool:
-        return bool(self.inner.coefficient(loop) or (self.outer and self.outer.coefficient(loop)))
-
-    def walks(self, loop: int) -> bool:
-        """Whether ``loop`` has stride one."""
-        outer = self.outer is not None and self.outer.coefficient(loop)
-        return self.inner.coefficient(loop) == 1 and self.inner.by == 1 and not outer
-
-
-_Side = tuple[_Dim, ...]
-
-
-@dataclass(frozen=True)
-class _Nest:
-    """A piece in physical dimensions."""
-
-    extents: tuple[int, ...]
-    target: _Side
-    source: _Side | None
-    value: float | Expr | None
-    unrolled: int
-
-
-def _physical(p: Piece, x: TensorType | None, y: TensorType) -> _Nest:
-    source = None if x is None or p.source is None else _dims(p.source, x, p.extents)
-    return _Nest(p.extents, _dims(p.target, y, p.extents), source, p.value, p.unrolled)
-
-
-def _dims(axes: tuple[AffineIndex, ...], t: TensorType, extents: tuple[int, ...]) -> _Side:
-    axes = tuple(replace(a, terms=tuple((i, k) for i, k in a.terms if extents[i] > 1)) for a in axes)
-    shape = t.physical
-    if t.layout.in_order:
-        return tuple(_Dim(n, a) for n, a in zip(shape, axes, strict=True))
-    number, lane = _channel(axes[1], shape[1], t.block, extents)
-    halos = t.layout.halos(t.rank)
-    spatial = (
-        _Dim(n, replace(a, start=a.start + before * a.by))
-        for n, a, (before, _) in zip(shape[2:-1], axes[2:], halos, strict=True)
-    )
-    return (_Dim(shape[0], axes[0]), number, *spatial, lane)
-
-
-def _channel(channel: AffineIndex, blocks: int, block: int, extents: tuple[int, ...]) -> tuple[_Dim, _Dim]:
-    """Block number and lane of a channel."""
-    if block == 1:
-        return _Dim(blocks, channel), _Dim(1, AffineIndex())
-    steps = [k * (extents[i] - 1) for i, k in channel.terms]
-    low = channel.start + sum(s for s in steps if s < 0)
-    high = channel.start + sum(s for s in steps if s > 0)
-    if low // block == high // block:
-        inside = replace(channel, start=channel.start - low // block * block)
-        return _Dim(blocks, AffineIndex(low // block)), _Dim(block, inside)
-    walked = (i for i, k in reversed(channel.terms) if k == 1)
-    lane = next((i for i in walked if extents[i] <= _unit(channel.without(i), block)), None)
-    base, inner = (channel, AffineIndex()) if lane is None else (channel.without(lane), along(lane))
-    unit = _unit(base, block)
-    outer = AffineIndex(base.start // unit, tuple((i, k // unit) for i, k in base.terms))
-    return _Dim(blocks, AffineIndex(), outer, block // unit), _Dim(block, inner, outer, block // unit, True, unit)
-
-
-def _unit(channel: AffineIndex, block: int) -> int:
-    return math.gcd(block, channel.start, *(k for _, k in channel.terms))
-
-
-# -------------------------------------------------------------------------------------- joining loops
-def _joined(
-    y_shape: tuple[int, ...], x_shape: tuple[int, ...], nests: list[_Nest]
-) -> tuple[tuple[int, ...], tuple[int, ...], list[_Nest]]:
-    """Merge neighbouring dimensions of both buffers wherever every nest traverses them as one."""
-    for d in reversed(range(len(y_shape) - 1)):
-        for e in (*reversed(range(len(x_shape) - 1)), None):
-            joined = [_join(nest, d, e) for nest in nests]
-            if joined and all(joined):
-                nests = [n for n in joined if n is not None]
-                y_shape = _merged(y_shape, d)
-                x_shape = x_shape if e is None else _merged(x_shape, e)
-                break
-    return y_shape, x_shape, nests
-
-
-def _merged(shape: tuple[int, ...], d: int) -> tuple[int, ...]:
-    return (*shape[:d], shape[d] * shape[d + 1], *shape[d + 2 :])
-
-
-def _join(nest: _Nest, d: int, e: int | None) -> _Nest | None:
-    """The nest with dimensions d, d + 1 of the target and e, e + 1 of the source merged, or None."""
-    target = _join_side(nest.target, d, nest.extents)
-    if target is None:
-        return None
-    side, pair = target
-    source = nest.source
-    if source is not None:
-        if e is None:
-            if pair and any(dim.uses(loop) for dim in source for loop in pair):
-                return None
-        else:
-            joined = _join_side(source, e, nest.extents)
-            if joined is None or joined[1] != pair:
-                return None
-            source = joined[0]
-    extents = list(nest.extents)
-    if pair:
-        outer, inner = pair
-        if any(dim.uses(outer) for dim in (*side, *(source or ()))):
-            return None
-        extents[inner] *= extents[outer]
-        extents[outer] = 1
-    return replace(nest, extents=tuple(extents), target=side, source=source)
-
-
-def _join_side(side: _Side, d: int, extents: tuple[int, ...]) -> tuple[_Side, tuple[int, int] | None] | None:
-    """The side with dimensions d, d + 1 merged, and the (outer, inner) loops that must be fused for it."""
-    high, low = side[d], side[d + 1]
-    if high.outer is not None or low.outer is not None or high.inner.by != 1:
-        return None
-    n = low.extent
-    start = high.inner.start * n
-    if n == 1 and not low.inner.terms:
-        return (*side[:d], _Dim(high.extent, high.inner), *side[d + 2 :]), None
-    if low.inner.start or low.inner.by != 1 or len(low.inner.terms) != 1:
-        return None
-    inner, k = low.inner.terms[0]
-    if k != 1 or extents[inner] != n or any(dim.uses(inner) for i, dim in enumerate(side) if i != d + 1):
-        return None
-    if not high.inner.terms:
-        return (*side[:d], _Dim(high.extent * n, along(inner, start)), *side[d + 2 :]), None
-    outer = next((i for i, c in reversed(high.inner.terms) if c == 1), None)
-    if outer is None or any(dim.uses(outer) for i, dim in enumerate(side) if i != d):
-        return None
-    terms = tuple((i, c * n) for i, c in high.inner.terms if i != outer)
-    return (*side[:d], _Dim(high.extent * n, AffineIndex(start, (*terms, (inner, 1)))), *side[d + 2 :]), (outer, inner)
-
-
 # ------------------------------------------------------------------------------------------- emitting
-def _emit(k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, machine: Machine) -> None:
+def _emit(k: Builder, nest: Nest, source: Tensor | None, target: Tensor, machine: Machine) -> None:
+    if machine.launch is not None:
+        emit_items(k, nest, source, target)
+        return
     vector = _vector_loop(nest)
     if vector is None and (turned := _turned(nest)):
         _emit_turned(k, nest, source, target, turned, machine)
@@ -327,7 +142,7 @@ SQUARE = 16
 """Elements along each side of a transposition's square tiles: a cache line of f32."""
 
 
-def _turned(nest: _Nest) -> tuple[int, int] | None:
+def _turned(nest: Nest) -> tuple[int, int] | None:
     """The loops of stride one in the target and in the source, if they differ and are long enough for square tiles."""
     if nest.source is None:
         return None
@@ -342,7 +157,7 @@ def _turned(nest: _Nest) -> tuple[int, int] | None:
 
 
 def _emit_turned(
-    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int], machine: Machine
+    k: Builder, nest: Nest, source: Tensor | None, target: Tensor, turned: tuple[int, int], machine: Machine
 ) -> None:
     """Transpose in square tiles, so that every cache line is read or written once.  Otherwise each line is revisited
     many times, and lines a power of two apart evict each other."""
@@ -369,7 +184,7 @@ _Square = tuple[tuple[int, int], tuple[Index, Index], tuple[int, int]]
 
 def _square(
     k: Builder,
-    nest: _Nest,
+    nest: Nest,
     source: Tensor | None,
     target: Tensor,
     loops: list[IndexLike],
@@ -393,7 +208,7 @@ def _square(
                 _copy(k, nest, source, target, loops, 1, False)
 
 
-def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tensor, machine: Machine) -> int:
+def _shuffled(nest: Nest, turned: tuple[int, int], source: Tensor, target: Tensor, machine: Machine) -> int:
     """How many elements a vector of 16 bytes has that is loaded along one of the loops and stored along the other; 0
     where there is none.  Cores that multiply pairs have no instructions that shuffle vectors."""
     sides = (nest.target, turned[0]), (nest.source or (), turned[1])
@@ -405,13 +220,13 @@ def _shuffled(nest: _Nest, turned: tuple[int, int], source: Tensor, target: Tens
 
 
 def _shuffle(
-    k: Builder, nest: _Nest, source: Tensor, target: Tensor, loops: list[IndexLike], turned: tuple[int, int], count: int
+    k: Builder, nest: Nest, source: Tensor, target: Tensor, loops: list[IndexLike], turned: tuple[int, int], count: int
 ) -> None:
     """Transpose ``count`` by ``count`` elements in registers."""
     (to, of), vector = turned, Type(target.buffer.type.dtype, count)
     start = loops[to], loops[of]
 
-    def place(side: _Side, loop: int, i: int) -> tuple[Index, ...]:
+    def place(side: Side, loop: int, i: int) -> tuple[Index, ...]:
         at = [start[turned.index(j)] if j in turned else each for j, each in enumerate(loops)]
         at[loop] = at[loop] + i
         return tuple(dim.at(at) for dim in side)
@@ -437,7 +252,7 @@ def _bytes(k: Builder, rows: Sequence[Expr]) -> list[Expr]:
     return [bitcast(column, dtype) for i in range(4) for column in _words(k, [part[i] for part in parts])]
 
 
-def _vector_loop(nest: _Nest) -> int | None:
+def _vector_loop(nest: Nest) -> int | None:
     """The longest loop with stride one in the target, and stride one or zero in the source."""
     candidates = []
     for loop, n in enumerate(nest.extents):
@@ -452,7 +267,7 @@ def _vector_loop(nest: _Nest) -> int | None:
     return max(candidates, key=lambda i: nest.extents[i], default=None)
 
 
-def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
+def _unrolled(nest: Nest, order: list[int]) -> set[int]:
     """The innermost loops to unroll: at most those that the piece marks, within the budget."""
     loops: set[int] = set()
     copies = 1
@@ -466,7 +281,7 @@ def _unrolled(nest: _Nest, order: list[int]) -> set[int]:
 
 
 def _copy(
-    k: Builder, nest: _Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], lanes: int, spread: bool
+    k: Builder, nest: Nest, source: Tensor | None, target: Tensor, loops: list[IndexLike], lanes: int, spread: bool
 ) -> None:
     """Copy one vector; ``spread`` broadcasts one element of the source."""
     dtype = target.buffer.type.dtype
