@@ -34,6 +34,7 @@ Emit = Literal[
     "header",
     "object",
     "weights",
+    "weights-text",
     "library",
     "manifest",
     "ir",
@@ -62,7 +63,13 @@ Emit = Literal[
 PARTS: frozenset[Emit] = frozenset({"c", "header", "object", "weights", "library", "manifest", "ir"})
 """If any of these is requested, only the requested parts are written; other parts add to the defaults."""
 
-EMIT_ALIASES: dict[str, Emit] = {"o": "object", "so": "library", "a": "archive", "h": "single-header"}
+EMIT_ALIASES: dict[str, Emit] = {
+    "o": "object",
+    "so": "library",
+    "a": "archive",
+    "h": "single-header",
+    "txt": "weights-text",
+}
 """Parts by the endings of their files."""
 
 EMIT: tuple[Emit, ...] = get_args(Emit)

@@ -68,7 +68,7 @@ def expected(i: int) -> Array:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bundle = tenon.compile(network(), shapes=SHAPES, name="net", threads=2)
-    return bundle.save(tmp_path_factory.mktemp("bindings") / "net")
+    return bundle.save(tmp_path_factory.mktemp("bindings") / "net", bundle.parts_with(("weights-text",)))
 
 
 def test_weights_are_stored_once(folder: Path) -> None:

@@ -178,10 +178,10 @@ def test_inspect_damaged_bundle(tmp_path: Path) -> None:
     out = package.compile(MODEL).save(tmp_path / "out")
     with (out / "digits.c").open("a") as file:
         file.write("\n")
-    (out / "digits.weights.txt").unlink()
+    (out / "digits.weights.bin").unlink()
     done = tenon("inspect", "out", cwd=tmp_path)
     assert done.returncode == 2
-    assert "digits.c is damaged, digits.weights.txt is missing" in done.stderr
+    assert "digits.c is damaged, digits.weights.bin is missing" in done.stderr
     assert " ok" in done.stdout
     done = tenon("inspect", "out", "--dot", "graph.dot", cwd=tmp_path)
     assert (done.returncode, "contains no graph" in done.stderr) == (2, True)

@@ -26,7 +26,7 @@ from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.runtime.bundle.checksum import checksum
 from tenon.runtime.bundle.header import NETWORK_MACROS, TENSOR_MACROS, header
 from tenon.runtime.bundle.names import LONGEST, identifier, unique
-from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.runtime.bundle.weights import weights_text
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,6 @@ def test_contents(bundle: Bundle, tmp_path: Path) -> None:
         "affine.h",
         "affine.o",
         "affine.weights.bin",
-        "affine.weights.txt",
         "libaffine.so",
         "manifest.json",
     }
@@ -218,10 +217,10 @@ def test_emit_comes_from_the_options_too(cache: Path, tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"affine.h", "manifest.json"}
 
 
-def test_large_weights_are_not_written_as_text(bundle: Bundle, tmp_path: Path) -> None:
-    program = replace(bundle.program, memory=replace(bundle.program.memory, constant=TEXT_LIMIT + 1))
-    folder = replace(bundle, program=program).save(tmp_path / "out", ("weights",))
-    assert {path.name for path in folder.iterdir()} == {"affine.weights.bin", "manifest.json"}
+def test_weights_as_text_are_added_on_request(bundle: Bundle, tmp_path: Path) -> None:
+    folder = bundle.save(tmp_path / "out", bundle.parts_with(("weights-text",)))
+    assert (folder / "affine.weights.txt").read_bytes() == weights_text(bundle.weights)
+    assert (folder / "libaffine.so").exists()
 
 
 # ------------------------------------------------------------------------------------------- whole or not at all
@@ -271,7 +270,7 @@ def test_error_or_interrupt_keeps_the_previous_bundle(
     before, real = sorted(tmp_path.rglob("*")), getattr(Path, failing)
 
     def fail(self: Path, argument: object) -> object:
-        if "weights.txt" in self.name or (failing == "rename" and self.name != "out" and not self.name.endswith("old")):
+        if "weights.bin" in self.name or (failing == "rename" and self.name != "out" and not self.name.endswith("old")):
             raise error
         return real(self, argument)
 

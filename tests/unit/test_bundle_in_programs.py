@@ -30,8 +30,8 @@ from tenon.runtime.bundle.compiler_flags import OVERRIDE, check, flags, macros
 from tenon.runtime.bundle.header import header
 
 MODEL = DIGITS / "digits.onnx"
-FILES: tuple[Emit, ...] = ("c", "header", "weights", "object", "library")
-TEXTS: tuple[Emit, ...] = ("c", "header", "weights")
+FILES: tuple[Emit, ...] = ("c", "header", "weights", "weights-text", "object", "library")
+TEXTS: tuple[Emit, ...] = ("c", "header", "weights", "weights-text")
 WARNINGS = ("-pedantic", "-Wall", "-Wextra", "-Wcast-qual", "-Wundef", "-Werror")
 
 MAIN = """\

@@ -453,7 +453,7 @@ def test_every_function_is_exported(place: Path) -> None:
 def test_linked_bundle(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:
     needs_plain_build(place / "sdk", "it links the static library")
     bundle = tenon.compile(MODEL, no_tuning=True, target=read_manifest(place / "digits").target.name)
-    folder = bundle.save(tmp_path / "digits", ("header", "object", "weights"))
+    folder = bundle.save(tmp_path / "digits", ("header", "object", "weights-text"))
     (tmp_path / "layout.c").write_text(layout_source("digits", layout(bundle.manifest({}, compiled=False))))
     sdk, flags = place / "sdk", ("-std=c99", "-Wall", "-Wextra", "-Werror", "-DTENON_STATIC", f"-I{folder}")
     files = (CLIENTS / "linked_bundle.c", tmp_path / "layout.c", folder / "digits.o", sdk / "lib" / "libtenon.a")

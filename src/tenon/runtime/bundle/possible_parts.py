@@ -22,8 +22,16 @@ _PAGES: frozenset[Emit] = frozenset({"html", "npm"})
 
 
 def usual_parts(target: Target) -> tuple[Emit, ...]:
-    """The parts of a bundle for which nothing is asked for: all that the target has but those of ``ON_REQUEST``."""
-    return tuple(part for part in EMIT if part not in ON_REQUEST and not why_impossible(part, target))
+    """The parts of a bundle for which nothing is asked for: all that the target has but those of ``ON_REQUEST``.
+
+    The weights as text, five times as large as they are, belong to them for machines without a file system only.
+    """
+    asked = ON_REQUEST - {"weights-text"} if _has_no_files(target) else ON_REQUEST
+    return tuple(part for part in EMIT if part not in asked and not why_impossible(part, target))
+
+
+def _has_no_files(target: Target) -> bool:
+    return target.freestanding and not target.format.module
 
 
 def check_parts(parts: Sequence[Emit], target: Target, *, zig: bool = True) -> None:

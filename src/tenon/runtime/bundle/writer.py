@@ -50,7 +50,7 @@ from tenon.runtime.bundle.packages import FORMS, Contents
 from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, check_programs, usual_parts
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
-from tenon.runtime.bundle.weights import TEXT_LIMIT, weights_text
+from tenon.runtime.bundle.weights import weights_text
 from tenon.runtime.web import WebGpuForm, npm_package, page
 from tenon.runtime.web.npm import tarball_name
 
@@ -243,6 +243,7 @@ class Bundle:
         calls write the same bytes.
 
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
+        "weights-text" (the weights as text to include),
         "html" (a page that runs the network in a browser), "npm" (an npm package), "image" (C entry
         points that take images and give detections), or a form of ``packages.FORMS``
         ("cmake", "arduino", ...); the manifest is always written.
@@ -270,7 +271,6 @@ class Bundle:
         """The files that opening the bundle needs: manifest, library and weights.  Raises InputError for a target that
         loads no libraries."""
         files = self._files(self._parts(("library", "weights")))
-        files.pop(f"{self.name}.weights.txt", None)
         files[FILE] = self.manifest(files, compiled=True).text().encode()
         return files
 
@@ -330,8 +330,8 @@ class Bundle:
             files[f"{name}.o"] = self.object
         if "weights" in parts:
             files[f"{name}.weights.bin"] = self.weights
-            if len(self.weights) <= TEXT_LIMIT:
-                files[f"{name}.weights.txt"] = weights_text(self.weights)
+        if "weights-text" in parts:
+            files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:
             files[library_name(name, self.target) or name] = self.library
         if "ir" in parts:
