@@ -15,7 +15,7 @@ from tenon.machine.codegen.address import Address, offset_text
 from tenon.machine.codegen.backend import KernelLaunch
 from tenon.machine.codegen.clike import CLike, Makers, TemplateWords, computable, safe
 from tenon.machine.codegen.gpu.dialect import DeviceC
-from tenon.machine.codegen.gpu.word_functions import BODIES, CONVERSIONS, NARROW, WORDS
+from tenon.machine.codegen.gpu.word_functions import BODIES, CONVERSIONS, NARROW, QUOTIENT, WORDS
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.codegen.scalar_functions import ZERO_SAFE
@@ -222,7 +222,7 @@ class WordC(DeviceC):
 
     def required(self, name: str) -> str:
         """The helper function of that name, of those that work on words."""
-        return self.require(name, lambda: self.helper_text(name, WORDS[name]))
+        return self.require(name, lambda: self.helper_text(name, (WORDS | QUOTIENT)[name]))
 
     # ---------------------------------------------------------------------------------- literals
     def literal(self, e: Const) -> str:
@@ -253,7 +253,15 @@ class WordC(DeviceC):
             return fused
         if e.name == "div" and not e.type.dtype.is_float and safe(e.args[1]):
             return f"({a} / {b})"
+        if e.name == "div" and e.type.dtype is F32:
+            return self.rounded_quotient(bare(a), bare(b))
         return super().infix(e, a, b)
+
+    def rounded_quotient(self, a: str, b: str) -> str:
+        """A quotient of f32, rounded once: those of the languages may be 2.5 units in the last place off."""
+        for helper in QUOTIENT:
+            self.required(helper)
+        return f"quotient({a}, {b})"
 
     def exactly(self, e: Expr) -> str:
         return self.value(e)
