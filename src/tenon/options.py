@@ -259,6 +259,11 @@ class Options:
     data_types: dict[str, DataType] = field(default_factory=dict)
     """Element types of inputs and outputs by name; "quantized" may be that of "", all that the model quantises."""
 
+    states: dict[str, str] = field(default_factory=dict)
+    """Inputs that keep an output from run to run, and these outputs.  A ``*`` in both stands for the same text, the
+    output "none" for an input that is no state, and the input "" for all.  Others are states if the model or their
+    names say so."""
+
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Minimum and maximum of inputs by name, for benchmarks on random data; "" for all."""
 
@@ -378,6 +383,7 @@ class OptionKeywords(TypedDict, total=False):
     outputs: list[str] | tuple[str, ...] | None
     data_formats: dict[str, DataFormat] | None
     data_types: dict[str, DataType] | None
+    states: dict[str, str] | None
     ranges: dict[str, tuple[float, float]] | None
     emit: list[Emit] | tuple[Emit, ...] | None
     verify: bool | None

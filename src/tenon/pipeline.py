@@ -55,6 +55,7 @@ from tenon.network.passes.loop_products import LOOP_PRODUCTS
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.network.passes.sound_features import compile_features_in
+from tenon.network.passes.states import with_states
 from tenon.options import (
     Emit,
     OptionKeywords,
@@ -218,6 +219,7 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
+    graphs = [with_states(bound, chosen.states) for bound in graphs]
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
     progress("generate")
     if chosen.obfuscate:
@@ -294,7 +296,8 @@ def inspect(
     outputs, operators, parameters, multiply-accumulates, memory, and for quantised models what is left in float.
     Raises ModelError and InputError.
     """
-    compilation = _resolved(_options(options, changes))
+    chosen = _options(options, changes)
+    compilation = _resolved(chosen)
     given = _given(model, shapes, weights, values)
     given = given if shapes else with_open_batches(given)
     if not shapes and not all(v.type.bound for v in given.inputs):
@@ -302,8 +305,9 @@ def inspect(
     if given.incomplete and all(v.type.bound for v in given.inputs):
         return describe(given), given  # without weights nothing can be planned
     left: list[Problem] = []
-    graph, program = _planned(given, compilation, given.name, shapes, progress, left)
-    description = describe(bind(given, shapes) if shapes else given, program)
+    given = with_states(_bound(given, shapes), chosen.states)
+    graph, program = _planned(given, compilation, given.name, None, progress, left)
+    description = describe(given, program)
     arithmetic = compilation.arithmetic_of(given) if is_quantised(given) else "float"
     reasons, moves = (tuple((p.where, p.what) for p in problems) for problems in (left, requantised_moves(given)))
     description = replace(description, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
@@ -502,8 +506,9 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
+    flat = compilation.precision != "fp32" or compilation.ram is not None
     decides = find_backend(compilation.target.backend).launch == "call"  # a queue's host sees no result before the end
-    graph = with_usable_bodies(graph, branches=decides, short=compilation.microcontroller)
+    graph = with_usable_bodies(graph, flat=flat, branches=decides, short=compilation.microcontroller)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tenon
+from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
+from onnx_models import model, node, random
+from tenon.errors import InputError
 from tenon.network.graph.evaluate import evaluate
-from tenon.network.graph.graph import Graph, Origin
+from tenon.network.graph.graph import Array, Graph, Origin
 from tenon.network.graph.types import DType, tensor
 from tenon.network.ops import registry
 
@@ -39,3 +46,89 @@ def test_rows_written_into_a_tensor(name: str, own: bool) -> None:
     assert copies(bundle) == (0 if own else 1)
     with tenon.open(bundle) as engine:
         np.testing.assert_allclose(engine.run(feeds)["y"], right, rtol=1e-6)
+
+
+# --------------------------------------------------------------------------------------------- recurrent networks
+def recurrent(steps: int, *, initial: bool = False) -> Graph:
+    """A GRU of an exporter that passes its state through; with ``initial``, the model says what it begins with."""
+    inputs = {"x": (steps, 1, 5), "h": (1, 1, 4)}
+    weights = {"W": random(1, 12, 5, seed=1), "R": random(1, 12, 4, seed=2)}
+    layer = node("GRU", ["x", "W", "R", "", "", "h"], ["y", "hn"], hidden_size=4)
+    graph = tenon.load(model([layer], inputs, ["y", "hn"], weights).SerializeToString())
+    if initial:
+        graph.initial["h"] = (0.5, -1.0, 2.0, 0.25)
+    return graph
+
+
+def by_hand(graph: Graph, sequence: Sequence[Array], state: Array) -> list[Array]:
+    """The outputs y for a sequence, with the state fed by the caller, as NumPy computes them."""
+    results = []
+    for x in sequence:
+        known = evaluate(graph, {"x": x, "h": state})
+        state = known[graph.outputs[1].name]
+        results.append(known[graph.outputs[0].name])
+    return results
+
+
+@pytest.mark.parametrize(("steps", "threads"), [(2, 1), (40, 2)])
+def test_a_state_is_kept_from_run_to_run(steps: int, threads: int) -> None:
+    graph = recurrent(steps, initial=True)
+    sequence = [random(steps, 1, 5, seed=i) for i in range(3)]
+    initial = np.array(graph.initial["h"], np.float32).reshape(1, 1, 4)
+    bundle = tenon.compile(graph, threads=threads, no_tuning=True)
+    (x, h), (y, hn) = bundle.interface.inputs, bundle.interface.outputs
+    assert (x.state, h.state, y.state, hn.state) == ("", "hn", "", "h")
+    assert h.offset == hn.offset
+    with tenon.open(bundle, threads=threads) as engine:
+        for right in (by_hand(graph, sequence, initial), by_hand(graph, sequence, initial)):
+            for array, expected in zip(sequence, right, strict=True):
+                np.testing.assert_allclose(engine.run(array)["y"], expected, rtol=1e-5, atol=1e-6)
+            engine.reset()
+        fed = random(1, 1, 4, seed=9)
+        after = by_hand(graph, sequence[:2], fed)
+        np.testing.assert_allclose(engine.run({"x": sequence[0], "h": fed})["y"], after[0], rtol=1e-5, atol=1e-6)
+        with engine.fork() as other:
+            np.testing.assert_allclose(
+                other.run({"x": sequence[0]})["y"], by_hand(graph, sequence[:1], initial)[0], rtol=1e-5, atol=1e-6
+            )
+        np.testing.assert_allclose(engine.run({"x": sequence[1]})["y"], after[1], rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="closed"):
+        engine.reset()
+
+
+def test_states_that_are_none() -> None:
+    """They are inputs like all others."""
+    bundle = tenon.compile(recurrent(2), states={"": "none"})
+    assert not any(tensor.state for tensor in bundle.interface.inputs)
+    assert "_reset" not in bundle.header
+    with tenon.open(bundle) as engine, pytest.raises(InputError, match="input 'h' is missing"):
+        engine.run({"x": random(2, 1, 5)})
+    assert not any(t.state for t in tenon.compile(recurrent(2), states={"h": "none"}).interface.inputs)
+
+
+def test_programs_in_c_and_cpp(tmp_path: Path) -> None:
+    """A program with the bundle inside, and one that opens it, by one thread and two: two sequences, the second one
+    from the beginning."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the SDK is compiled for x86-64 here")
+    graph = recurrent(40, initial=True)
+    sequences = [[random(40, 1, 5, seed=i) for i in range(n)] for n in (3, 2)]
+    initial = np.array(graph.initial["h"], np.float32).reshape(1, 1, 4)
+    right = np.concatenate([np.stack(by_hand(graph, sequence, initial)) for sequence in sequences])
+    given = b"".join(bytes([len(s)]) + b"".join(x.tobytes() for x in s) for s in sequences)
+    bundle = tenon.compile(graph, name="net", target="x86-64", threads=2, no_tuning=True)
+    folder = bundle.save(tmp_path / "net", ("header", "object", "weights", "weights-text", "manifest", "library"))
+    built = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{folder}", CLIENTS / "state_program.c")
+    succeeded(run(needed("gcc"), *built, folder / "net.o", "-o", tmp_path / "program"))
+    sdk = sdk_for_clients(tmp_path, "")
+    flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon")
+    client = CLIENTS / "state_client.cpp"
+    succeeded(run(needed("g++"), client, *flags, f"-Wl,-rpath,{sdk}/lib", "-o", tmp_path / "client"))
+    commands: list[list[str | Path]] = [
+        [tmp_path / "program"],
+        [tmp_path / "client", folder],
+        [tmp_path / "client", folder, "2"],
+    ]
+    for words in commands:
+        results = np.frombuffer(succeeded(run(*words, stdin=given)), np.float32).reshape(right.shape)
+        np.testing.assert_allclose(results, right, rtol=1e-5, atol=1e-6)

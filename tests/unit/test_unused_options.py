@@ -56,6 +56,7 @@ VALUES = {
     "--data-format": "NHWC",
     "--data-type": "x=int8",
     "--range": "0,1",
+    "--state": "h=hn",
     "--head": "ssd strides=8",
     "--ram": "64K",
     "--affinity": "0",

@@ -14,13 +14,14 @@ import tenon
 from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
-from tenon.cli.model_source import ModelArgument, note_open_batches
+from tenon.cli.model_source import ModelArgument, note_open_batches, note_possible_states
 from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, UnsupportedError
 from tenon.formats.wire.stored_files import known_key
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.text import show
+from tenon.network.passes.states import suggested
 from tenon.options import Emit, Options
 from tenon.pipeline import check_possible, find_target
 from tenon.runtime.bundle import read_manifest
@@ -164,6 +165,11 @@ def _compiled(
         seen.bundle(bundle)
     progress("compile")
     note_open_batches(bundle.program.assumed)
+    inputs, outputs = (
+        {port.name: port.type for port in ports if not port.state}
+        for ports in (bundle.program.inputs, bundle.program.outputs)
+    )
+    note_possible_states(suggested(inputs, outputs).items())
     return bundle
 
 
@@ -263,13 +269,16 @@ def inspect_model(
         assumed = graph.assumed or open_batches({v.name: v.type for v in graph.inputs})
         description, optimised = inspect(graph, Options.from_environment(**options), progress=progress)
     note_open_batches(assumed.items())
+    note_possible_states(description.possible_states)
     for kind, path in files.items():
         write(path, _WRITTEN[kind](optimised or graph), f"--{kind}")
     if as_json:
         return print_json(asdict(description))
     for what, tensors in (("input", description.inputs), ("output", description.outputs)):
         for t in tensors:
-            console.print(f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]", markup=False, soft_wrap=True)
+            state = f"  a state: {t.state}" if t.state else ""
+            text = f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]{state}"
+            console.print(text, markup=False, soft_wrap=True)
     shown = table("", "", right=(1,))
     stored = f" ({size(description.parameter_bytes)})" if description.arithmetic == "float" else ""
     shown.add_row("parameters", count(description.parameters) + stored)

@@ -149,6 +149,8 @@ def _port(manifest: Manifest, what: str, tensor: BundleTensor) -> str:
     text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
     if tensor.initial:
         text += f"  {tensor.initial[0]:g} in the first run" if len(tensor.initial) == 1 else "  with initial elements"
+    if tensor.state:
+        text += f"  a state: {tensor.state}"
     preprocessing = manifest.preprocessing.get(tensor.name) if what == "input" else None
     if preprocessing is None:
         return text

@@ -273,6 +273,12 @@ def note_open_batches(assumed: Iterable[tuple[str, str]]) -> None:
         note(f"the batch of input '{name}' is not bound and taken as 1 (another one: --shape {dim}=N)")
 
 
+def note_possible_states(pairs: Iterable[tuple[str, str]]) -> None:
+    """Say which inputs may be states, and are not."""
+    for before, after in pairs:
+        note(f"input '{before}' may be a state, which output '{after}' is kept in (--state {before}={after})")
+
+
 def compiled(source: ModelArgument, options: Mapping[str, Any], progress: Stages) -> tenon.Bundle:
     """A model, compiled for one thread, in memory.  Raises InputError for a bundle on disk."""
     if source.bundle:

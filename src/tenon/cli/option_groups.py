@@ -215,6 +215,15 @@ class PlanOptions:
         ),
     ] = None
 
+    states: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="INPUT=OUTPUT",
+            help="Keep an output as an input of the next run (h=hn, past.*=present.*); INPUT=none or none: do not.",
+        ),
+    ] = None
+
     ram: Annotated[
         str | None,
         typer.Option(
@@ -239,7 +248,8 @@ class PlanOptions:
             values["head"] = parse_head(values["head"])
         if "labels" in values:
             values["labels"] = read_labels(values["labels"])
-        for name, option in (("data_formats", "--data-format"), ("data_types", "--data-type")):
+        assigned = (("data_formats", "--data-format"), ("data_types", "--data-type"), ("states", "--state"))
+        for name, option in assigned:
             if name in values:
                 values[name] = parse_assignments(option, values[name])
         if "ranges" in values:

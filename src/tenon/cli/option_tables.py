@@ -57,6 +57,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--head",
         "--data-format",
         "--data-type",
+        "--state",
         "--range",
     ),
     "Input": (
@@ -239,6 +240,7 @@ DEFAULTS: dict[str, str] = {
     "--scale": "as the model states, else 1",
     "--sha256": "not checked",
     "--shape": FROM_FILE,
+    "--state": "as the model or the names of its inputs say",
     "--strassen": "2; 0 on microcontrollers",
     "--table": "tuning.sqlite in the cache",
     "--target": "host",

@@ -19,6 +19,7 @@ NAMES = {
     "data_formats": "--data-format",
     "data_types": "--data-type",
     "ranges": "--range",
+    "states": "--state",
 }
 """Names on the command line of the fields that are called otherwise."""
 

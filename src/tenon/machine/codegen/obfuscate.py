@@ -41,7 +41,7 @@ def obfuscated(programs: Sequence[Program], scope: Obfuscate) -> list[Program]:
 
     def port(each: Port, names: dict[str, str]) -> Port:
         extents = tuple((axis, names[name]) for axis, name in each.extents)
-        return replace(each, name=names[each.name], extents=extents)
+        return replace(each, name=names[each.name], extents=extents, state=names.get(each.state, ""))
 
     made = []
     for program in programs:

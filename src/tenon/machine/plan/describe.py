@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import operator
 from tenon.machine.plan.program import Patches, Program
-from tenon.network.graph.graph import Graph, Node
+from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.scan import Scan
+from tenon.network.passes.states import suggested
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class TensorSummary:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    state: str = ""
+    """The other end of a state: the output that an input holds in the next run, or the input that an output becomes."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Description:
     computed in f32; and why."""
     requantised: tuple[tuple[str, str], ...] = ()
     """Layers that only move integers, to a tensor of another scale or zero point, and both quantisations."""
+    possible_states: tuple[tuple[str, str], ...] = ()
+    """Inputs that may be states, by their names, and the outputs that would follow them."""
 
 
 def describe(graph: Graph, program: Program | None = None) -> Description:
@@ -68,13 +73,11 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
     layers = tuple(_layer(node) for node in graph)
     constants = list({id(v.data): v.array for part in with_bodies(graph) for v in part.constants()}.values())
     memory = program.memory if program else None
+    inputs, outputs = _ports(graph)
     return Description(
         name=graph.name,
-        inputs=tuple(TensorSummary(v.name, str(v.type.dtype), v.type.shape) for v in graph.inputs),
-        outputs=tuple(
-            TensorSummary(v.name, str(v.type.dtype) if v.typed else "?", v.type.shape if v.typed else ())
-            for v in graph.outputs
-        ),
+        inputs=inputs,
+        outputs=outputs,
         operators=operators(graph),
         parameters=sum(a.size for a in constants),
         parameter_bytes=sum(a.nbytes for a in constants),
@@ -86,7 +89,28 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
         weights=memory.constant if memory else None,
         largest=program.largest if program else "",
         patches=program.patches if program else None,
+        possible_states=_possible_states(inputs, outputs),
     )
+
+
+def _ports(graph: Graph) -> tuple[tuple[TensorSummary, ...], tuple[TensorSummary, ...]]:
+    """The inputs and outputs; the type of an output may not be known yet."""
+    following = {name: graph.outputs[number].name for name, number in graph.states.items()}
+    other = {**following, **{after: before for before, after in following.items()}}
+
+    def summary(value: Value) -> TensorSummary:
+        dtype, shape = (str(value.type.dtype), value.type.shape) if value.typed else ("?", ())
+        return TensorSummary(value.name, dtype, shape, other.get(value.name, ""))
+
+    return tuple(map(summary, graph.inputs)), tuple(map(summary, graph.outputs))
+
+
+def _possible_states(
+    inputs: tuple[TensorSummary, ...], outputs: tuple[TensorSummary, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Inputs that may be states and are not, and the outputs that would follow them."""
+    types = ({t.name: (t.dtype, t.shape) for t in ports if not t.state} for ports in (inputs, outputs))
+    return tuple(suggested(*types).items())
 
 
 def operators(graph: Graph) -> dict[str, int]:

@@ -14,7 +14,14 @@ from tenon.machine.kernels.zeros import zeros
 from tenon.machine.plan.arena import Block, bound, fullest, place
 from tenon.machine.plan.buffer_sharing import share
 from tenon.machine.plan.layouts import assign_layouts
-from tenon.machine.plan.loops import copy_next_states, place_states, prepare_loops, with_bodies
+from tenon.machine.plan.loops import (
+    copy_next_states,
+    place_states,
+    prepare_loops,
+    states_of,
+    states_of_body,
+    with_bodies,
+)
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.node_info import facts
 from tenon.machine.plan.order import orders, schedule
@@ -141,6 +148,7 @@ class _Lowering:
 
     def program(self, name: str) -> Program:
         initial = self.graph.initial
+        self.place_own_states()
         inputs = [replace(self.port(v), initial=initial.get(v.name, ())) for v in self.graph.inputs]
         outputs = [self.port(v) for v in self.graph.outputs]
         running = self.prepare()
@@ -169,6 +177,17 @@ class _Lowering:
             spaces=self.setting.machine.spaces,
         )
 
+    def place_own_states(self) -> None:
+        """Place what the graph keeps from run to run: at the beginning of the mutable region, so that programs with the
+        same states have them at the same places."""
+        states = states_of(self.graph)
+        place_states(self.graph, states, self.storage, self.setting)
+        for state, number in states:
+            self.port(state)
+            following = self.graph.outputs[number]
+            if following is not state:
+                self.places[self.storage.root(following)[0]] = self.places[state]
+
     def prepare(self, first: int = 0) -> list[Node]:
         """Lower all nodes and number them from ``first`` on.  Returns them by number; a node with bodies stands before
         each of them and behind it."""
@@ -192,7 +211,7 @@ class _Lowering:
         inner = _Lowering(body, self.setting, self.constants, self.places, depth)
         inner.given = {inner.storage.root(v)[0] for v in (*body.inputs, *body.outputs)}
         if isinstance(node.op, Scan):
-            place_states(body, node.op.states, inner.storage, self.setting)
+            place_states(body, states_of_body(node, node.op), inner.storage, self.setting)
         return inner
 
     def items(self, scratch: Mapping[tuple[Node, str], Place]) -> Iterator[Item]:

@@ -10,6 +10,7 @@ from tenon.network.graph.graph import Graph
 
 def with_ports_of(program: Program, given: Graph) -> Program:
     """The program with names and annotations of the imported graph: passes may have replaced output values."""
+    holds = {number: name for name, number in given.states.items()}
     named = tuple(
         replace(port, name=v.name, extents=given.extents.get(v.name, ()), string=v.name in given.strings)
         for port, v in zip(program.outputs, given.outputs, strict=True)
@@ -24,7 +25,9 @@ def with_ports_of(program: Program, given: Graph) -> Program:
             extents=given.extents.get(port.name, ()),
             size=given.sizes.get(port.name),
             string=port.name in given.strings,
+            state=given.outputs[given.states[port.name]].name if port.name in given.states else "",
         )
         for port in program.inputs
     )
-    return replace(program, inputs=inputs, outputs=named)
+    outputs = tuple(replace(port, state=holds.get(number, "")) for number, port in enumerate(named))
+    return replace(program, inputs=inputs, outputs=outputs)

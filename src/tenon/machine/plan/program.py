@@ -82,7 +82,8 @@ class Port:
     holds its extent; the buffer has the largest extents.  ``size`` is the range of an input that holds such an extent.
     A ``string`` is bytes along the last axis
     (see ``graph.strings``).  ``initial`` is what an input holds in the first run, where the model states it: one number
-    for all elements, or every element.
+    for all elements, or every element.  ``state`` of an input is the output that it holds after a run, in the same
+    memory, and of an output that input; empty for all others.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Port:
     size: SizeRange | None = None
     string: bool = False
     initial: tuple[float, ...] = ()
+    state: str = ""
 
     @property
     def quant(self) -> Quant | None:
@@ -338,6 +340,11 @@ class Program:
     def checks(self) -> tuple[SizeCheck, ...]:
         """Every check of a size, in order."""
         return tuple(checks(self.items))
+
+    @property
+    def has_states(self) -> bool:
+        """Whether inputs hold outputs of the run before."""
+        return any(port.state for port in self.inputs)
 
     @property
     def macs(self) -> int:

@@ -62,14 +62,6 @@ class Operation(Protocol):
 
     def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None: ...
 
-    def other(self, name: str, **attributes: Any) -> Operation: ...
-
-    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]: ...
-
-    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None: ...
-
-    def at_run_time(self, node: Any) -> Sequence[Value]: ...  # of a ``sized_node.SizedNode``
-
 
 @dataclass(frozen=True, eq=False)
 class Stored:
@@ -223,6 +215,7 @@ class Graph:
         self.initial: dict[
             str, tuple[float, ...]
         ] = {}  # what inputs hold in the first run: one number, or all elements
+        self.states: dict[str, int] = {}  # inputs, and the number of the output that each holds after a run
         self.placement: DevicePlacement | None = None  # which devices run which nodes, if there are several
         self.on_replace: Callable[[Value, Value], None] | None = None  # is told what takes the place of a value
         self._nodes: Order[Node] = Order()
@@ -388,7 +381,7 @@ class Graph:
         self.sizes = dict(other.sizes)
         self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
-        self.assumed, self.placement = dict(other.assumed), other.placement
+        self.assumed, self.states, self.placement = dict(other.assumed), dict(other.states), other.placement
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Run the same nodes in another order."""

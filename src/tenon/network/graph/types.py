@@ -10,7 +10,6 @@ from enum import StrEnum
 import numpy as np
 
 from tenon.network.graph.dtype import BOOL, F32, I32, I64, U8, U32, DType
-from tenon.network.graph.size_range import Size
 
 __all__ = [
     "ALL_CHANNELS",
@@ -31,8 +30,8 @@ __all__ = [
     "tensor",
 ]
 
-Dim = int | str | Size
-"""An extent, the name of one that the user has still to bind, or one that every run chooses."""
+Dim = int | str
+"""An extent, or the name of one that the user has still to bind."""
 
 
 class LayoutKind(StrEnum):
@@ -208,7 +207,7 @@ class TensorType:
         """The shape as integers.  Raises ValueError while a dimension is symbolic."""
         if not self.bound:
             raise ValueError(f"shape {self.shape} has unbound dimensions")
-        return tuple(d for d in self.shape if isinstance(d, int))
+        return tuple(int(d) for d in self.shape)
 
     @property
     def size(self) -> int:

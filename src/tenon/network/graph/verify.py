@@ -111,6 +111,18 @@ def extents_are_held(graph: Graph) -> Iterator[Breach]:
             yield f"'{name}'", f"it is a size of {size}"
 
 
+def states_fit(graph: Graph) -> Iterator[Breach]:
+    """A state is an input and an output of one type, and no output is the next content of two."""
+    types = {v.name: v.type for v in graph.inputs}
+    for name, number in graph.states.items():
+        after = graph.outputs[number].type if number < len(graph.outputs) else None
+        before = types.get(name)
+        if before is None or after is None or (before.dtype, before.dims) != (after.dtype, after.dims):
+            yield f"'{name}'", f"it is {before} and the output that it holds after a run {after}"
+    if len(set(graph.states.values())) < len(graph.states):
+        yield f"graph '{graph.name}'", "two states are the same output"
+
+
 def quantisation_is_possible(graph: Graph) -> Iterator[Breach]:
     """Scales of computed tensors are positive, zero points fit the element type, and both fit the axis."""
     for node in graph:
@@ -182,7 +194,7 @@ STRUCTURE: tuple[Rule, ...] = (
     bodies_are_whole,
 )
 
-TYPES: tuple[Rule, ...] = (types_follow, types_follow_in_bodies, extents_are_held)
+TYPES: tuple[Rule, ...] = (types_follow, types_follow_in_bodies, extents_are_held, states_fit)
 
 QUANTISATION: tuple[Rule, ...] = (quantisation_is_possible, quantisation_agrees)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, less, op, select
 from tenon.network.graph.graph import Array
-from tenon.network.graph.sizes import below, equal
 from tenon.network.graph.types import BOOL, DType
 from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, mask_of, truth
@@ -44,9 +43,6 @@ class Equal(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("equal", a, b))
 
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return equal(a, b)
-
     def reference(self, a: Array, b: Array) -> Array:
         return np.equal(a, b)
 
@@ -56,9 +52,6 @@ class Equal(ComparisonOperator):
 class Less(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(a, b))
-
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return below(a, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.less(a, b)
@@ -70,9 +63,6 @@ class LessOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", a, b))
 
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return not below(b, a)
-
     def reference(self, a: Array, b: Array) -> Array:
         return np.less_equal(a, b)
 
@@ -83,9 +73,6 @@ class Greater(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(b, a))
 
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return below(b, a)
-
     def reference(self, a: Array, b: Array) -> Array:
         return np.greater(a, b)
 
@@ -95,9 +82,6 @@ class Greater(ComparisonOperator):
 class GreaterOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", b, a))
-
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return not below(a, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.greater_equal(a, b)
@@ -130,9 +114,6 @@ class And(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("and", a, b)
 
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return a and b
-
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_and(a, b)
 
@@ -143,9 +124,6 @@ class Or(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("or", a, b)
 
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return a or b
-
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_or(a, b)
 
@@ -155,9 +133,6 @@ class Or(Logic):
 class Xor(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("xor", a, b)
-
-    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
-        return a != b
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_xor(a, b)
@@ -170,9 +145,6 @@ class Not(Logic):
 
     def scalar(self, a: Expr) -> Expr:
         return op("xor", a, 1)
-
-    def of_numbers(self, a: Any, *, floats: bool) -> Any:
-        return not a
 
     def reference(self, a: Array) -> Array:
         return np.logical_not(a)
@@ -193,9 +165,6 @@ class Where(Pointwise):
 
     def scalar(self, condition: Expr, a: Expr, b: Expr) -> Expr:
         return select(mask_of(condition, a), a, b)
-
-    def of_numbers(self, condition: Any, a: Any, b: Any, *, floats: bool) -> Any:
-        return a if condition else b
 
     def reference(self, condition: Array, a: Array, b: Array) -> Array:
         return np.where(condition, a, b)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.plan.program import ALIGNMENT, Port, Program
 from tenon.network.graph.preprocessing import Preprocessing
-from tenon.runtime.bundle.header_macros import image_macros, initial_macros, quantisation_macros
+from tenon.runtime.bundle.header_macros import image_macros, initial_macros, quantisation_macros, state_comment
 from tenon.runtime.bundle.library_calls import library_comment
 from tenon.runtime.bundle.manifest import LibraryCalls
 from tenon.runtime.bundle.names import unique
@@ -217,6 +217,7 @@ def _port(prefix: str, name: str, port: Port, preprocessing: Preprocessing | Non
         f"#define {prefix}_{name}_ELEMENTS {prod(port.type.dims)}",
         *(quantisation_macros(f"{prefix}_{name}", port.quant) if port.quant else ()),
         *initial_macros(f"{prefix}_{name}", port.initial),
+        *state_comment(port),
         *(image_macros(f"{prefix}_{name}", port.type.dims, preprocessing) if preprocessing else ()),
     ]
     return "\n".join(lines)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tenon.machine.codegen.comments import harmless
+from tenon.machine.plan.program import Port
 from tenon.network.graph.preprocessing import Preprocessing, planes
 from tenon.network.graph.types import Quant
 
@@ -39,6 +41,13 @@ def initial_macros(name: str, initial: Sequence[float]) -> list[str]:
     what = "All elements in the first run." if len(initial) == 1 else "The elements in the first run."
     text = f"{{{numbers}}}" if len(initial) > 1 else numbers if initial[0] >= 0 else f"({numbers})"
     return [f"/* {what} */", f"#define {name}_INITIAL {text}"]
+
+
+def state_comment(port: Port) -> list[str]:
+    """What a state holds from run to run; nothing of other inputs and outputs."""
+    if not port.state:
+        return []
+    return [f"/* A state, at the place of '{harmless(port.state)}': what a run leaves there, the next one finds. */"]
 
 
 def image_macros(name: str, shape: Sequence[int], preprocessing: Preprocessing) -> list[str]:

@@ -7,7 +7,7 @@ Annotations are evaluated eagerly, which makes opening bundles faster than evalu
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -84,6 +84,7 @@ class BundleTensor(NamedTuple):
     ``scale``, ``zero_point``: a quantised element stands for scale * (element - zero point).
     ``initial``: what an input holds in the first run, if the model states it: one number for all elements, or every
     element.
+    ``state``: of an input, the output that it holds after a run, in the same memory; of an output, that input.
     """
 
     name: str
@@ -98,6 +99,7 @@ class BundleTensor(NamedTuple):
     scale: float | None = None
     zero_point: int | None = None
     initial: tuple[float, ...] | None = None
+    state: str = ""
 
     @property
     def calls_device(self) -> bool:
@@ -107,20 +109,6 @@ class BundleTensor(NamedTuple):
     @property
     def type(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-def size_ranges(tensors: Iterable[BundleTensor]) -> dict[str, SizeRange]:
-    """The ranges of the sizes among some inputs, by name."""
-    return {tensor.name: tensor.size for tensor in tensors if tensor.size is not None}
-
-
-def typed_text(tensor: BundleTensor, ranges: Mapping[str, SizeRange] = MappingProxyType({})) -> str:
-    """The type of an input or output, with the names of the sizes that are extents of it and, if they are among
-    ``ranges``, their ranges; an extent that the network computes has the range from 0 to the largest."""
-    dims = list(map(str, tensor.shape))
-    for axis, name in tensor.extents:
-        dims[axis] = f"{name}:{ranges[name]}" if name in ranges else name if name.isidentifier() else f"0..{dims[axis]}"
-    return f"{tensor.dtype}[{','.join(dims)}]"
 
 
 class CallRecord(NamedTuple):
@@ -267,19 +255,12 @@ class Manifest(NamedTuple):
 
     def ports(self) -> str:
         """Inputs and outputs on a line."""
-        inputs, outputs = map(tensors, self._typed())
+        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.own_inputs, self.outputs))
         return f"{inputs} -> {outputs}"
-
-    def _typed(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-        """Names and types of inputs and outputs; sizes are in the shapes of the inputs that have them."""
-        ranges = size_ranges(self.inputs)
-        held = {name for t in self.inputs for _, name in t.extents}
-        inputs = [(t.name, typed_text(t, ranges)) for t in self.own_inputs if t.name not in held]
-        return inputs, [(t.name, typed_text(t)) for t in self.outputs]
 
     def html(self, title: str) -> str:
         """Inputs, outputs and sizes as a small table, for notebooks."""
-        inputs, outputs = self._typed()
+        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.own_inputs, self.outputs))
         sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
         about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
         rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]
@@ -381,6 +362,8 @@ def _contradiction(manifest: Manifest) -> str:
         return f"preprocessing of {missing[0]!r}, which is not an input"
     if wrong := next(filter(None, map(_wrong_extents, manifest.every_binding())), ""):
         return wrong
+    if wrong := next(filter(None, map(_wrong_state, manifest.every_binding())), ""):
+        return wrong
     heads = manifest.heads
     if heads is None:
         return ""
@@ -401,6 +384,17 @@ def _wrong_extents(binding: Binding) -> str:
         if t.size is not None and (t.name not in counts or t.size.problem):
             return f"{t.name!r} is a size of {t.size}"
     return ""
+
+
+def _wrong_state(binding: Binding) -> str:
+    """The reason why states cannot be those of a network, or ""."""
+    places = [
+        {(t.name, t.state) if of_inputs else (t.state, t.name): (t.offset, t.type) for t in tensors if t.state}
+        for of_inputs, tensors in ((True, binding.inputs), (False, binding.outputs))
+    ]
+    before, after = places
+    wrong = next((pair for pair in (*before, *after) if before.get(pair) != after.get(pair)), None)
+    return "" if wrong is None else f"{wrong[0]!r} and {wrong[1]!r} are no state"
 
 
 def _digest(content: bytes) -> str:

@@ -83,6 +83,7 @@ def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyT
         scale=quant.scale[0] if quant else None,
         zero_point=quant.zero_point[0] if quant else None,
         initial=port.initial or None,
+        state=port.state,
     )
 
 

@@ -21,7 +21,7 @@ from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import ShapeBinding, fitting
 from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM, DeviceTensor, borrowed
-from tenon.runtime.engine.io import Feeds, fill_plain, named
+from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
 from tenon.runtime.engine.thread_pool import check_status
@@ -140,8 +140,9 @@ class Engine(Locked):
         every = self.manifest.every_binding()
         self._bindings = [ShapeBinding(binding, region, library, threads, processors, gpu) for binding in every]
         self._calls = [self._device_calls(binding, region) for binding in every]
+        self._number = 0
         self._select(0)
-        self._bindings[0].set_largest()
+        self._bindings[0].reset()
         self._arena = arena
         self._stamped: StampedThreadPool | None = None
         base = arena.ctypes.data
@@ -162,21 +163,23 @@ class Engine(Locked):
         return first_usable(targets, lambda name: Engine(path, opening=files.Opening(name, own=True), gpu=gpu))
 
     def _select(self, number: int) -> None:
-        self._number, chosen = number, self._bindings[number]
+        chosen = self._bindings[number]
+        if chosen.states and chosen.kept != self._bindings[self._number].kept:
+            chosen.reset()
+        self._number = number
         self.inputs, self.outputs, self._pool = chosen.inputs, chosen.outputs, chosen.pool
 
     def select(self, number: int) -> None:
         """Let ``inputs``, ``outputs`` and ``run()`` without feeds be those of one of ``manifest.bindings``.
 
-        Bindings share memory: the contents of the previous binding's inputs and outputs are lost.  Raises InputError
-        for an invalid number, and if the engine is closed.
+        Bindings share memory: the contents of the previous binding's inputs and outputs are lost, except those of
+        states that both have.  Raises InputError for an invalid number, and if the engine is closed.
         """
         with self._lock:
             self._check_open()
             if not 0 <= number < len(self._bindings):
                 raise InputError(f"'{self.name}' has no binding {number}: they are 0 to {len(self._bindings) - 1}")
             self._select(number)
-            self._bindings[number].set_largest()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -210,6 +213,7 @@ class Engine(Locked):
         itself if there is one input; None runs on what ``inputs`` holds.  Arrays of other libraries (DLPack,
         ``__array__``, buffers) are accepted, and lists of numbers, which are converted to the input's dtype if they
         fit. Feeds are read before inputs are written, so they may be views of ``inputs`` and ``outputs``.
+        A state need not be fed: it holds what the run before left in it, and after ``reset`` its initial content.
 
         With ``copy=False`` the result shares memory with ``outputs`` and the next run overwrites it.  Inputs and
         outputs of strings are arrays of Python's strings (in ``inputs`` and ``outputs``, of their bytes).  In a bundle
@@ -219,7 +223,8 @@ class Engine(Locked):
         """
         with self._lock:
             self._check_open()
-            if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds)):
+            states = self._bindings[self._number].states
+            if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds, states)):
                 self._fill(feeds)
             self._bindings[self._number].check_sizes()
             self._begin_calls()
@@ -227,6 +232,13 @@ class Engine(Locked):
             self._finish_calls()
             results = self._bindings[self._number].results()
             return {name: array.copy() for name, array in results.items()} if copy else results
+
+    def reset(self) -> None:
+        """Give the states of the network their initial content, as when the engine was opened: a new sequence begins.
+        Does nothing for a network without states.  Raises InputError if the engine is closed."""
+        with self._lock:
+            self._check_open()
+            self._bindings[self._number].reset()
 
     def _begin_calls(self) -> None:
         """Before a run: tells the code of the binding how to call its devices."""
@@ -240,9 +252,10 @@ class Engine(Locked):
 
     def _fill(self, feeds: Feeds) -> None:
         """Select the binding that takes the feeds, and copy them to its inputs."""
-        given = named(self.inputs, feeds, self._bindings[self._number].sizes)
+        given = named(self.inputs, feeds, self._bindings[self._number].states)
         self._select(fitting(self._bindings, given))
-        self._bindings[self._number].fill(given)
+        chosen = self._bindings[self._number]
+        fill(self.inputs, given, chosen.region, chosen.strings)
 
     def timestamps(self) -> Array:
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Set
-from types import MappingProxyType
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -52,28 +51,31 @@ def strings(tensors: tuple[BundleTensor, ...]) -> frozenset[str]:
     return frozenset(t.name for t in tensors if t.string)
 
 
-def named(inputs: Mapping[str, Array], feeds: Feeds, sizes: Container[str] = ()) -> Given:
-    """The feeds by name; those of ``sizes`` need not be given.  Raises InputError for unknown or missing names, and for
+def named(inputs: Mapping[str, Array], feeds: Feeds, states: Set[str] = frozenset()) -> Given:
+    """The feeds by name; ``states`` are inputs that need none.  Raises InputError for unknown or missing names, and for
     objects that are not arrays."""
-    needed = {name: array for name, array in inputs.items() if name not in sizes}
+    needed = [name for name in inputs if name not in states]
     if not isinstance(feeds, Mapping):
         if len(needed) != 1:
-            raise InputError(f"give a dict of arrays: this network has inputs {_list(needed)}")
-        feeds = {next(iter(needed)): feeds}
+            raise InputError(f"give a dict of arrays: this network has inputs {_list(inputs)}")
+        feeds = {needed[0]: feeds}
     if unknown := [name for name in feeds if name not in inputs]:
-        raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(needed)}")
+        raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(inputs)}")
     if missing := [name for name in needed if name not in feeds]:
-        raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(needed)}")
+        raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(inputs)}")
     return {name: (as_array(name, value), value) for name, value in feeds.items()}
 
 
-def fill_plain(inputs: Mapping[str, Array], feeds: Feeds) -> bool:
+def fill_plain(inputs: Mapping[str, Array], feeds: Feeds, states: Set[str] = frozenset()) -> bool:
     """Copy the feeds if they are a dict of NumPy arrays of the inputs' shapes and dtypes, which small networks run on
     in less time than ``named`` and ``fill`` take; else nothing is written, and the result is False.
 
-    Of several arrays, none is a view: arrays that own their memory do not overlap the inputs.
+    Either all ``inputs`` or all but the ``states`` are fed.  Of several arrays, none is a view: arrays that own their
+    memory do not overlap the inputs.
     """
-    if type(feeds) is not dict or len(feeds) != len(inputs):
+    if type(feeds) is not dict or len(feeds) not in (len(inputs), len(inputs) - len(states)):
+        return False
+    if len(feeds) < len(inputs) and not states.isdisjoint(feeds):
         return False
     several = len(feeds) > 1
     for name, array in feeds.items():
@@ -92,27 +94,19 @@ def fill(
     given: Given,
     region: Array,
     texts: Set[str] = frozenset(),
-    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Copy every feed into the input of its name; all is checked before anything is written.
 
     ``given`` is the result of ``named``, ``region`` the memory of all inputs.  Feeds may be views of it; their values
     before the call are used.  The inputs in ``texts`` take arrays of strings, or of their
-    bytes.  ``sizes`` are the sizes of the run, by the names of the inputs that hold them.
-    Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
+    bytes.  Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
     """
-    checked = {
-        name: _checked(name, array, value, inputs[name], texts)
-        for name, (array, value) in given.items()
-        if name not in sizes
-    }
+    checked = {name: _checked(name, array, value, inputs[name], texts) for name, (array, value) in given.items()}
     for name, array in checked.items() if len(checked) > 1 else ():
         if array is not inputs[name] and np.may_share_memory(array, region):
             checked[name] = array.copy()
     for name, array in checked.items():
         inputs[name][...] = array  # NumPy handles a feed that overlaps its own input
-    for name, size in sizes.items():
-        inputs[name][...] = size
 
 
 def _bytes(name: str, value: Array, target: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from tenon.machine.codegen.backend import EntryPoint
+from tenon.machine.codegen.reset import reset
 from tenon.machine.plan.program import Program
 
 _RUN = """\
@@ -28,7 +29,7 @@ _NEXT = """\
 _PROFILE = "/* The same with each kernel call a phase of its own, from 0 on, to be timed one by one. */"
 _NEXT_CALL = "/* The kernel call that comes after another, as above; one in a loop comes several times. */"
 
-SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next")
+SUFFIXES = ("", "_phase", "_next", "_profile", "_profile_next", "_reset")
 """Suffixes of the names of entry points."""
 
 
@@ -64,7 +65,8 @@ def entry_points(program: Program, *, profiled: bool) -> tuple[EntryPoint, ...]:
     """All entry points of a program."""
     threaded = phases(program) if program.threads > 1 else ()
     once = run(program.name, limited=program.limited, checked=bool(program.checks))
-    return (once, *threaded, *(profile(program.name, len(program.calls)) if profiled else ()))
+    timed = profile(program.name, len(program.calls)) if profiled else ()
+    return (once, *threaded, *timed, *reset(program))
 
 
 def _shared(number: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from tenon.machine.codegen.c.entry_points import SUFFIXES, entry_points
 from tenon.machine.codegen.c.entry_text import entry_text, macros
 from tenon.machine.codegen.c.split_units import split
 from tenon.machine.codegen.function import PrintedFunction
+from tenon.machine.codegen.reset import reset_text
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Program
@@ -99,7 +100,7 @@ def print_unit(
     steps = tuple(steps_of(p, backend, printed) for p in programs)
     entries = list(macros(programs, profile=profile))
     for program, own in zip(programs, steps, strict=True):
-        entries += entry_text(program, own, c, profile=profile)
+        entries += [*entry_text(program, own, c, profile=profile), *reset_text(program)]
     head = f'{banner}#include "{header}"\n\n{c.head()}'
     declared = tuple(entry_points(program, profiled=profile) for program in programs)
     return CUnit(programs[0].name, head, tuple(c.functions.values()), "\n".join([*entries, ""]), steps, declared)

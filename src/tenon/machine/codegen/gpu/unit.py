@@ -14,8 +14,9 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
+from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
+from tenon.machine.codegen.reset import reset, reset_text
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.text import show as kernel_text
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
@@ -58,7 +59,7 @@ def print_unit(
         ),
         SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{text}\n"),
     )
-    return TextUnit(files, steps, tuple(entry_points(language, p.name) for p in programs), LOADER)
+    return TextUnit(files, steps, tuple((*entry_points(language, p.name), *reset(p)) for p in programs), LOADER)
 
 
 _Steps = tuple[tuple[KernelLaunch, ...], ...]
@@ -81,7 +82,7 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
     dialect, names = language.dialect(), dict[tuple[Kernel, bool], str]()
     dialect.taken |= {_kernel_name(p, i) for p in programs for i in range(len(p.calls))}
 
-    loose = {call.kernel for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
+    loose = {call.kernel for p in programs for call in p.calls if not all(map(_multiple_of_16, call.args))}
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
@@ -196,7 +197,11 @@ def _shared(language: DeviceLanguage, b: Buffer) -> str:
 def _aligned_address(language: DeviceLanguage, place: Place) -> str:
     """The address of an operand, with what its compiler needs to know to load several elements at once."""
     address = _address(place)
-    return language.aligned.format(address=address) if multiple_of_16(place) else address
+    return language.aligned.format(address=address) if _multiple_of_16(place) else address
+
+
+def _multiple_of_16(place: Place) -> bool:
+    return not any(n % 16 for n in (place.offset, *(a.step for a in place.advances)))
 
 
 def _address(place: Place) -> str:
@@ -301,6 +306,7 @@ def _network(
         "  device_destroy(device);",
         "  return status;",
         "}",
+        *reset_text(program),
     ]
 
 

@@ -29,7 +29,7 @@ inline const std::shared_ptr<MultiNetDef> CreateMultiNet() {
   static const char layout[] =
 @LAYOUT@;
   static int (*const run[])(const uint8_t *, uint8_t *, uint8_t *) = {@RUN@};
-@PHASES@@STEPS@  TenonLinked linked = TenonLinked();
+@PHASES@@RESETS@@STEPS@  TenonLinked linked = TenonLinked();
   linked.struct_size = sizeof linked;
   linked.name = "@NAME@";
   linked.layout = layout;
@@ -37,7 +37,7 @@ inline const std::shared_ptr<MultiNetDef> CreateMultiNet() {
   linked.weights = @NAME@_weights;
   linked.weights_bytes = @BYTES@;
   linked.run = run;
-@SET_PHASES@@SET_STEPS@  return std::make_shared<MultiNetDef>(linked);
+@SET_PHASES@@SET_RESETS@@SET_STEPS@  return std::make_shared<MultiNetDef>(linked);
 }
 
 inline const std::string ModelName() { return "@NAME@"; }
@@ -115,13 +115,15 @@ def mace(contents: Contents) -> dict[str, bytes]:
     """``include``, with the model and the factory as MACE names them, and ``lib``."""
     name, layout = contents.name, contents.layout()
     entries = re.findall(r"^entry (\w+) mutable ", layout, re.MULTILINE)
-    threaded, timed = (f"void {name}_{end}(" in contents.header for end in ("phase", "profile"))
+    threaded, timed, keeps = (f"void {name}_{end}(" in contents.header for end in ("phase", "profile", "reset"))
     model = contents.filled(
         _MODEL,
         LAYOUT="\n".join(f'      "{c_text(line)}\\n"' for line in layout.splitlines()).removesuffix('\\n"') + '"',
         RUN=", ".join(f"::{entry}" for entry in entries),
         PHASES=_phases(entries) if threaded else "",
         SET_PHASES="  linked.phase = phase;\n  linked.next = next;\n" if threaded else "",
+        RESETS=_resets(entries) if keeps else "",
+        SET_RESETS="  linked.reset = reset;\n" if keeps else "",
         STEPS=_steps(contents) if timed else "",
         SET_STEPS=_SET_STEPS.replace("@ENTRY@", entries[0]) if timed else "",
         BYTES=str(len(contents.weights)),
@@ -160,3 +162,8 @@ def _phases(entries: Sequence[str]) -> str:
         f"  static void (*const phase[])(const uint8_t *, uint8_t *, uint8_t *, int, int, int) = {{{phase}}};\n"
         f"  static int (*const next[])(const uint8_t *, uint8_t *, uint8_t *, int) = {{{following}}};\n"
     )
+
+
+def _resets(entries: Sequence[str]) -> str:
+    listed = ", ".join(f"::{entry}_reset" for entry in entries)
+    return f"  static void (*const reset[])(uint8_t *) = {{{listed}}};\n"

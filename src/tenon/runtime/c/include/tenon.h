@@ -100,7 +100,9 @@ typedef struct TenonTensor {
   int32_t dynamic_axes;
   /* 1: an input, an i64, that holds such an extent: from `least` to `most`, in steps of `step`. */
   int32_t is_size;
-  int32_t reserved_;
+  /* 1: a state, an input and an output in one place: what a run leaves there, the next one finds.  It need not be set.
+     See tenon_engine_reset. */
+  int32_t is_state;
   int64_t least, most, step;
 } TenonTensor;
 
@@ -230,6 +232,7 @@ typedef struct TenonLinked {
   int (*profile_next)(const uint8_t *, uint8_t *, uint8_t *, int); /* NAME_profile_next, with --profile; or NULL */
   const TenonStep *steps; /* the calls that `profile` times */
   size_t step_count;
+  void (*const *reset)(uint8_t *); /* NAME_reset, ...; NULL: the network has no states, or all begin as zeros */
 } TenonLinked;
 
 TENON_API TenonStatus tenon_bundle_from_program(const TenonLinked *linked, TenonBundle **bundle);
@@ -291,7 +294,7 @@ TENON_API TenonStatus tenon_engine_destroy(TenonEngine *engine);
 
 /* The selected binding (-1: invalid handle, or the engine was compiled for other shapes), and selecting one: by its
    number, or by the shapes of all inputs, which lie one after another in `shapes`, input 0 first.  What inputs and outputs
-   held is lost, buffers that were bound to them are no longer, and pointers to their data have to be asked for again.
+   held is lost, except for states that both bindings have, buffers that were bound to them are no longer, and pointers to their data have to be asked for again.
 
    For shapes that no binding has, tenon_engine_select_shapes compiles the model, or finds it in the cache, as when it was
    opened; then tenon_engine_input and tenon_engine_output describe the tensors, while the handle of the bundle describes
@@ -323,6 +326,10 @@ TENON_API TenonStatus tenon_engine_output_shape(TenonEngine *engine, int output,
                                                 int *rank);
 
 TENON_API TenonStatus tenon_engine_run(TenonEngine *engine);
+
+/* Gives the states of the network their initial content, as when the engine was created: a new sequence begins.  Nothing
+   is done if it has none. */
+TENON_API TenonStatus tenon_engine_reset(TenonEngine *engine);
 
 /* Starts a run on a thread of the engine.  `done`, if not NULL, is called on that thread at its end; it may use the
    engine's outputs and start the next run, and must not destroy the engine. */

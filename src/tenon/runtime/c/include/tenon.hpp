@@ -265,6 +265,8 @@ class Engine {
   Tensor input(const std::string &name) const { return input(found(name, tenon_bundle_find_input)); }
   Tensor output(const std::string &name) const { return output(found(name, tenon_bundle_find_output)); }
   void run() { check(tenon_engine_run(handle())); }
+  /* Gives the states their initial content. */
+  void reset() { check(tenon_engine_reset(handle())); }
   /* `done` is called on the engine's thread with the status of the run. */
   void run_async(std::function<void(TenonStatus)> done = {}) {
     auto *kept = new std::function<void(TenonStatus)>(std::move(done));

@@ -11,6 +11,7 @@
 typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
 typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
 typedef int NextFunction(const uint8_t *, uint8_t *, uint8_t *, int);
+typedef void ResetFunction(uint8_t *);
 
 typedef struct {
   const TenonDevice *device;
@@ -31,6 +32,7 @@ typedef struct {
   RunFunction **run;
   PhaseFunction **phase; /* NULL: one thread only */
   NextFunction **next;
+  ResetFunction **reset; /* of each binding; NULL, and for some: zeros are what its states begin with */
   PhaseFunction *profile;
   NextFunction *profile_next;
   QueueFunctions *queues; /* of each binding, of a network on a GPU or another device; NULL: it runs on processors */

@@ -135,6 +135,16 @@ static int is_identifier(const char *text) {
   return i > 0 && text[i] == 0;
 }
 
+/* An input and an output at one place are a state. */
+static void find_states(Binding *binding) {
+  for (int i = 0; i < binding->input_count; i++)
+    for (int k = 0; k < binding->output_count; k++) {
+      Port *before = &binding->inputs[i], *after = &binding->outputs[k];
+      if (before->tensor.bytes > 0 && after->tensor.bytes > 0 && before->offset == after->offset)
+        before->tensor.is_state = after->tensor.is_state = 1;
+    }
+}
+
 const char *tn_check_description(Description *description) {
   const uint64_t alignment = description->alignment, most = (uint64_t)1 << (sizeof(size_t) == 8 ? 46 : 31);
   if (alignment == 0 || alignment > 4096 || (alignment & (alignment - 1)) != 0) return "its alignment is no power of 2";
@@ -144,6 +154,7 @@ const char *tn_check_description(Description *description) {
   const Binding *first = description->bindings;
   for (int i = 0; i < description->binding_count; i++) {
     const Binding *binding = &first[i];
+    find_states(&description->bindings[i]);
     if (!is_identifier(binding->entry)) return "it has no entry point";
     if (binding->mutable_bytes > description->mutable_bytes || binding->activations > description->activations)
       return "a binding needs more memory than the network";

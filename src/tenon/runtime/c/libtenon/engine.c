@@ -128,6 +128,7 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
   if (status == TENON_OK) status = keep_gpu_options(engine, options->gpu);
   if (status == TENON_OK) status = take_memory(engine, options);
   engine->binding = options->binding;
+  if (status == TENON_OK) tn_reset(engine);
   return status;
 }
 

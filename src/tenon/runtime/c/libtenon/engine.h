@@ -54,6 +54,10 @@ const Binding *tn_engine_binding(const Engine *engine);
 TenonStatus tn_take_buffers(Engine *engine, size_t activations);
 void tn_release_buffers(Engine *engine);
 
+/* ---- states (states.c) */
+void tn_reset(Engine *engine); /* gives those of the selected binding their initial content */
+int tn_same_states(const Binding *a, const Binding *b); /* whether both have the same ones, at the same places */
+
 /* ---- runs (run.c, run_async.c) */
 TenonStatus tn_run(Engine *engine, uint64_t *nanoseconds); /* with `nanoseconds`, which is NULL otherwise, profiled */
 void tn_stop_pools(Engine *engine);

@@ -39,12 +39,14 @@ static TenonStatus attach(Bundle *bundle, const TenonLinked *linked) {
   bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
   bundle->phase = tn_pool_take(&bundle->pool, count * sizeof *bundle->phase);
   bundle->next = tn_pool_take(&bundle->pool, count * sizeof *bundle->next);
-  if (about->name == NULL || bundle->run == NULL || bundle->phase == NULL || bundle->next == NULL)
+  bundle->reset = tn_pool_take(&bundle->pool, count * sizeof *bundle->reset);
+  if (about->name == NULL || bundle->run == NULL || bundle->phase == NULL || bundle->next == NULL || bundle->reset == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", linked->name);
   for (size_t i = 0; i < count; i++) {
     bundle->run[i] = linked->run[i];
     bundle->phase[i] = about->threads > 1 ? linked->phase[i] : NULL;
     bundle->next[i] = about->threads > 1 ? linked->next[i] : NULL;
+    bundle->reset[i] = linked->reset != NULL ? linked->reset[i] : NULL;
   }
   status = attach_steps(bundle, linked);
   return status == TENON_OK ? tn_attach_devices(bundle, 0) : status;

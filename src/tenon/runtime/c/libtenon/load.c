@@ -86,13 +86,15 @@ static TenonStatus resolve(Bundle *bundle, const char *origin) {
   bundle->run = tn_pool_take(&bundle->pool, count * sizeof *bundle->run);
   bundle->phase = about->threads > 1 ? tn_pool_take(&bundle->pool, count * sizeof *bundle->phase) : NULL;
   bundle->next = about->threads > 1 ? tn_pool_take(&bundle->pool, count * sizeof *bundle->next) : NULL;
-  if (bundle->run == NULL || (about->threads > 1 && (bundle->phase == NULL || bundle->next == NULL)))
+  bundle->reset = tn_pool_take(&bundle->pool, count * sizeof *bundle->reset);
+  if (bundle->run == NULL || bundle->reset == NULL || (about->threads > 1 && (bundle->phase == NULL || bundle->next == NULL)))
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory", origin);
   for (size_t i = 0; i < count; i++) {
     const char *entry = about->bindings[i].entry;
     if (!(bundle->run[i] = (RunFunction *)(uintptr_t)symbol(bundle, entry, ""))) return no_function(origin, entry, "");
     if (bundle->phase != NULL && !(bundle->phase[i] = (PhaseFunction *)(uintptr_t)symbol(bundle, entry, "_phase")))
       return no_function(origin, entry, "_phase");
+    bundle->reset[i] = (ResetFunction *)(uintptr_t)symbol(bundle, entry, "_reset");
     if (bundle->next != NULL && !(bundle->next[i] = (NextFunction *)(uintptr_t)symbol(bundle, entry, "_next")))
       return no_function(origin, entry, "_next");
   }

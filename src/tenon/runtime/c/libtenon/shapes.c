@@ -39,11 +39,13 @@ static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
 
 static TenonStatus select_binding(Engine *engine, Bundle *bundle, int binding) {
   const Binding *first = bundle->about.bindings;
+  const int is_reset = bundle != engine->bundle || !tn_same_states(tn_engine_binding(engine), &first[binding]);
   const TenonStatus status = bundle != engine->bundle ? change_bundle(engine, bundle) : TENON_OK;
   if (status != TENON_OK) return status;
   memset(engine->bound_inputs, 0, (size_t)first->input_count * sizeof *engine->bound_inputs);
   memset(engine->bound_outputs, 0, (size_t)first->output_count * sizeof *engine->bound_outputs);
   engine->binding = binding;
+  if (is_reset) tn_reset(engine);
   return TENON_OK;
 }
 
