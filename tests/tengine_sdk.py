@@ -51,6 +51,16 @@ def built(source: Path, place: Path, *flags: str) -> Path:
     return checked(place / source.stem, place / "sdk")
 
 
+def built_cpp(source: Path, place: Path) -> Path:
+    """A client of MACE's interface in C++, beside the SDK that it is linked with."""
+    sdk = place / "sdk"
+    paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-lmace", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib")
+    succeeded(
+        run(needed("g++"), "-std=c++11", "-Wall", "-Wextra", "-Werror", source, *paths, "-o", place / source.stem)
+    )
+    return checked(place / source.stem, sdk)
+
+
 class Tengine:
     """The library through ctypes, with a graph, and handles of an ended one."""
 

@@ -15,7 +15,7 @@ from gpu_devices import why_not
 from gpu_faults import faulty_opencl, with_fault
 from libtenon import CLIENTS, client, sdk_for_clients, succeeded
 from onnx_models import model, node
-from tengine_sdk import built
+from tengine_sdk import built, built_cpp
 from tenon.runtime.bundle.writer import save_container
 
 
@@ -190,3 +190,26 @@ def test_mace_run_measures_work_groups(mace_calls: Callable[..., list[str]], tmp
     file.write_text(stated.replace(" 128\n", " 32\n"))
     assert "launch 0 96 32" in mace_calls(f"--opencl_parameter_file={file}", variables={})
     assert "launch 0 128 64" in mace_calls(variables={})
+
+
+def test_mace_takes_kernels_and_parameters_from_memory(place: Path, tmp_path: Path) -> None:
+    """``SetOpenCLBinary`` and ``SetOpenCLParameter`` take what files of the same options hold."""
+    program = built_cpp(CLIENTS / "mace_gpu.cpp", place)
+    kernels, groups, log = tmp_path / "kernels", tmp_path / "groups", tmp_path / "log"
+    with_files = [str(place / "run_on_device"), str(place / "small.tenon"), "opencl"]
+    succeeded(
+        subprocess.run(
+            [*with_files, f"cache: {kernels}\ntune: {groups}\n"],
+            capture_output=True,
+            check=False,
+            env=with_fault(place, ""),
+        )
+    )
+    (compiled,) = kernels.iterdir()
+    groups.write_text(groups.read_text().replace(" 128\n", " 32\n"))
+    for files, expected in (("--", ["source", "launch 0 128 64"]), ((compiled, groups), ["binary", "launch 0 96 32"])):
+        log.write_text("")
+        words = [str(word) for word in (program, place / "small.tenon", *files)]
+        succeeded(subprocess.run(words, capture_output=True, check=False, env=with_fault(place, "", log=str(log))))
+        lines = log.read_text().splitlines()
+        assert [line for line in lines if line in ("source", "binary") or line.startswith("launch")] == expected

@@ -96,6 +96,23 @@ static int device_read_file(
   return 0;
 }
 
+/* A copy with a zero behind it; NULL if there is nothing, or no memory. */
+static uint8_t *device_copied(const DeviceContent *content) {
+  uint8_t *copy = content->data ? malloc(content->size + 1) : NULL;
+  if (!copy) return NULL;
+  memcpy(copy, content->data, content->size);
+  copy[content->size] = 0;
+  return copy;
+}
+
+static int device_read_memory(const DeviceIdentity *id, const DeviceOptions *o, DeviceBinary *b) {
+  b->content = device_copied(&o->binary_in_memory);
+  if (b->content && device_fits(id, o->any_driver, b, o->binary_in_memory.size)) return 1;
+  free(b->content);
+  b->content = NULL;
+  return 0;
+}
+
 /* The name of the file in the folder does not depend on the driver: a new one replaces what it cannot use. */
 static int device_cache_path(const DeviceIdentity *id, const DeviceOptions *o, char *path) {
   const unsigned long long number = device_checksum(id->text, strlen(id->text));
@@ -110,7 +127,7 @@ static int device_cached(const DeviceIdentity *id, const DeviceOptions *o, Devic
   for (int i = 0; i < o->binary_count; i++) {
     if (device_read_file(id, o, o->binaries[i], 0, b)) return 1;
   }
-  return 0;
+  return device_read_memory(id, o, b);
 }
 
 /* A new file, with what is already there of that name gone. */

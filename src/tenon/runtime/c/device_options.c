@@ -4,6 +4,12 @@
 enum { DEVICE_BINARIES = 4 };
 typedef enum { DEVICE_USUAL, DEVICE_LOW, DEVICE_NORMAL, DEVICE_HIGH } DeviceHint;
 
+/* The content of a file that a caller has in memory, which stays there as long as the network does. */
+typedef struct {
+  const void *data; /* NULL: none */
+  size_t size;
+} DeviceContent;
+
 typedef struct {
   char *text;            /* of which the others are parts */
   const char *cache;     /* the folder of compiled kernels; NULL: none */
@@ -11,6 +17,7 @@ typedef struct {
   int binary_count;
   const char *parameters; /* a file of groups for kernels; NULL: none */
   const char *tune;       /* the same, to which those are added that it lacks */
+  DeviceContent binary_in_memory, parameters_in_memory;
   int any_driver;        /* kernels that another version of the driver has compiled are tried */
   unsigned queue_window; /* launches after which the queue is waited for; 0: only the end of a run is */
   double kernel_time;    /* milliseconds of a launch, above which it is cut; 0: none is */
@@ -34,6 +41,15 @@ static DeviceHint device_hint(const char *text) {
   return DEVICE_USUAL;
 }
 
+/* "ADDRESS SIZE". */
+static DeviceContent device_content(const char *text) {
+  DeviceContent content = {NULL, 0};
+  void *data;
+  size_t size;
+  if (text && sscanf(text, "%p %zu", &data, &size) == 2) content = (DeviceContent){data, size};
+  return content;
+}
+
 static void device_read_lines(DeviceOptions *o, const char *const *lines, size_t count) {
   const char *text;
   o->cache = device_option(lines, count, "cache");
@@ -42,6 +58,8 @@ static void device_read_lines(DeviceOptions *o, const char *const *lines, size_t
     if ((text = device_option(lines + i, 1, "binary")) != NULL) o->binaries[o->binary_count++] = text;
   }
   o->parameters = device_option(lines, count, "parameters");
+  o->binary_in_memory = device_content(device_option(lines, count, "binary_in_memory"));
+  o->parameters_in_memory = device_content(device_option(lines, count, "parameters_in_memory"));
   o->tune = device_option(lines, count, "tune");
   if (o->tune && !*o->tune) o->tune = NULL;
   o->any_driver = (text = device_option(lines, count, "reuse")) != NULL && strcmp(text, "same-gpu") == 0;

@@ -10,13 +10,18 @@ typedef struct {
   size_t size;
 } OpenclParameters;
 
-static OpenclParameters opencl_read_parameters(const char *path) {
-  OpenclParameters p = {NULL, 0};
-  p.text = (char *)device_file(path, 0, &p.size);
-  const size_t length = sizeof opencl_parameters_title - 1;
-  if (p.text && strncmp(p.text, opencl_parameters_title, length) == 0) return p;
+/* `text` is the content of a file or NULL, and becomes its own. */
+static OpenclParameters opencl_parameters_of(uint8_t *text, size_t size) {
+  OpenclParameters p = {(char *)text, size};
+  if (p.text && strncmp(p.text, opencl_parameters_title, sizeof opencl_parameters_title - 1) == 0) return p;
   free(p.text);
   return (OpenclParameters){NULL, 0};
+}
+
+static OpenclParameters opencl_read_parameters(const char *path) {
+  size_t size = 0;
+  uint8_t *text = device_file(path, 0, &size);
+  return opencl_parameters_of(text, size);
 }
 
 /* The threads that the file states for a kernel on the device; 0 if it has none. */
@@ -36,8 +41,7 @@ static size_t opencl_stated_group(const OpenclParameters *p, const char *device,
 }
 
 /* Uses what a file states; returns whether it has all kernels whose groups can be chosen. */
-static int opencl_use_parameters(DeviceQueue *d, const char *path) {
-  OpenclParameters p = opencl_read_parameters(path);
+static int opencl_use_parameters(DeviceQueue *d, OpenclParameters p) {
   int is_complete = p.text != NULL;
   for (size_t i = 0; p.text && i < d->network->step_count; i++) {
     const DeviceStep *s = &d->network->steps[i];

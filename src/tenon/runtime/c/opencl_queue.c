@@ -54,8 +54,10 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   device_identify(&id, d->name, version, opencl_options(d->device), driver);
   if ((status = opencl_connect(d, version)) != 0) return status;
   if ((status = opencl_build(d, d->device, &id)) != 0) return status;
-  if (d->options.parameters) opencl_use_parameters(d, d->options.parameters);
-  if (d->options.tune) d->is_tuned = opencl_use_parameters(d, d->options.tune);
+  const DeviceContent *stated = &d->options.parameters_in_memory;
+  opencl_use_parameters(d, opencl_parameters_of(device_copied(stated), stated->size));
+  if (d->options.parameters) opencl_use_parameters(d, opencl_read_parameters(d->options.parameters));
+  if (d->options.tune) d->is_tuned = opencl_use_parameters(d, opencl_read_parameters(d->options.tune));
   if ((status = opencl_allocate(d, weights)) != 0) return status;
   return opencl_bind(d);
 }

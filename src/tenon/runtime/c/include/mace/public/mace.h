@@ -147,12 +147,13 @@ class MaceStatus {
 };
 
 // Compiled kernels are kept in the folder of that path, files of such a folder are read, and a file with sizes of work
-// groups; files that MACE wrote are about kernels of its own and are not used.
+// groups, or the content of such files; files that MACE wrote are about kernels of its own and are not used.
 class OpenclContext {
  public:
   std::string storage_path;
   std::vector<std::string> binary_paths;
   std::string parameter_path;
+  std::vector<unsigned char> binary, parameter;  // contents of files
   OpenCLCacheReusePolicy reuse_policy = OpenCLCacheReusePolicy::REUSE_SAME_GPU;
 };
 typedef OpenclContext GPUContext;
@@ -176,12 +177,20 @@ class GPUContextBuilder {
     context_.binary_paths = paths;
     return *this;
   }
-  GPUContextBuilder &SetOpenCLBinary(const unsigned char *, const size_t) { return *this; }
+  // The bytes are copied.
+  GPUContextBuilder &SetOpenCLBinary(const unsigned char *data, const size_t size) {
+    context_.binary.assign(data, data + (data != nullptr ? size : 0));
+    return *this;
+  }
   GPUContextBuilder &SetOpenCLParameterPath(const std::string &path) {
     context_.parameter_path = path;
     return *this;
   }
-  GPUContextBuilder &SetOpenCLParameter(const unsigned char *, const size_t) { return *this; }
+  // The bytes are copied.
+  GPUContextBuilder &SetOpenCLParameter(const unsigned char *data, const size_t size) {
+    context_.parameter.assign(data, data + (data != nullptr ? size : 0));
+    return *this;
+  }
 
   std::shared_ptr<OpenclContext> Finalize() { return std::make_shared<OpenclContext>(context_); }
 
@@ -318,6 +327,7 @@ class MaceEngine {
                     const std::vector<std::string> &output_nodes, MaceModel model, MaceEngine *tutor, bool warm_up);
 
   std::shared_ptr<MaceEngineCfgImpl> config_;
+  std::shared_ptr<OpenclContext> context_;  // of which the network reads bytes
   MaceCore *core_;
 };
 

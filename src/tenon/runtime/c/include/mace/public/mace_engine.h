@@ -56,6 +56,14 @@ class MaceEngineCfgImpl {
     return NoDevice("APU");
   }
 
+  // A line that says where bytes lie; the context, and with it the engine's configuration, keeps them.
+  static std::string InMemory(const char *word, const std::vector<unsigned char> &bytes) {
+    char place[64];
+    if (bytes.empty()) return std::string();
+    snprintf(place, sizeof place, ": %p %zu\n", static_cast<const void *>(bytes.data()), bytes.size());
+    return word + std::string(place);
+  }
+
   // Lines for the host program of a GPU.
   std::string gpu_lines() const {
     static const char *const hints[] = {"default", "low", "normal", "high"};
@@ -68,6 +76,8 @@ class MaceEngineCfgImpl {
     if (!context_->storage_path.empty()) lines += "cache: " + context_->storage_path + "\n";
     for (const auto &path : context_->binary_paths) lines += "binary: " + path + "\n";
     if (!context_->parameter_path.empty()) lines += "parameters: " + context_->parameter_path + "\n";
+    lines += InMemory("binary_in_memory", context_->binary);
+    lines += InMemory("parameters_in_memory", context_->parameter);
     if (context_->reuse_policy == OpenCLCacheReusePolicy::REUSE_SAME_GPU) lines += "reuse: same-gpu\n";
     return lines;
   }
@@ -199,6 +209,7 @@ inline MaceStatus MaceEngine::Create(const MultiNetDef *net_def, const std::vect
   config.policy = config_->cpu_affinity_policy();
   config.warm_up = warm_up ? 1 : 0;
   config.tutor = tutor != nullptr ? tutor->core_ : nullptr;
+  context_ = config_->opencl_context();
   const std::string gpu = config_->gpu_lines();
   config.gpu = gpu.c_str();
   const auto inputs = core_internal::Pointers(input_nodes), outputs = core_internal::Pointers(output_nodes);
