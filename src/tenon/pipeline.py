@@ -259,13 +259,15 @@ def _check_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> No
 
 
 def _entry_name(options: Options, graph: Graph) -> str:
-    """The name of the bundle and its entry point.  Raises InputError for a prefix that C does not take before it."""
+    """The name of the bundle and its entry point.  Raises InputError for one that C does not take."""
     name = options.prefix + (options.name or identifier(graph.name))
     if options.prefix and identifier(name) != name:
         raise InputError(
             f"prefix={options.prefix} makes the name '{name}', which is reserved or too long: {identifier(name)} would "
             "do (--name, --prefix)"
         )
+    if identifier(name) != name:
+        raise InputError(f"name={name} is reserved in C: {identifier(name)} would do (--name)")
     return name
 
 

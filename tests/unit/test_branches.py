@@ -11,6 +11,7 @@ import pytest
 import tenon
 from exact_onnxruntime import session
 from tenon.errors import InternalError, ModelError
+from tenon.machine.plan.lifetimes import lifetimes
 from tenon.machine.plan.program import Branch
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph
@@ -20,6 +21,7 @@ from tenon.network.ops import constructors
 from tenon.network.ops.branch import If
 from tenon.network.ops.unroll import unrolled
 from tenon.network.passes import optimize
+from tenon.quantization import quantize
 
 HEAD = '<ir_version: 8, opset_import: ["": 21]>'
 
@@ -228,3 +230,49 @@ def test_bodies_that_do_not_fit() -> None:
     graph.nodes[0].bodies[1].outputs.pop()
     with pytest.raises(InternalError, match="its branches give"):
         verify(graph)
+
+
+QUANTISED = """
+net (float[1,3,8,8] x, int64 n, bool c, float[4,3,3,3] k, float[4,4,3,3] l) => (float[1,4,8,8] y) {
+  a = Conv <pads = [1,1,1,1]> (x, k)
+  s = Loop (n, , a) <body = b (int64 i, bool on, float[1,4,8,8] t) => (bool go, float[1,4,8,8] u) {
+    go = Identity(on) q = Conv <pads = [1,1,1,1]> (t, l) u = Tanh(q)
+  }>
+  r = If (c) <then_branch = p () => (float[1,4,8,8] v) { v = Relu(s) },
+              else_branch = e () => (float[1,4,8,8] w) { z = Conv <pads = [1,1,1,1]> (s, l) w = Sigmoid(z) }>
+  y = Conv <pads = [1,1,1,1]> (r, l)
+}"""
+
+
+def test_what_runs_decide_stays_in_floats() -> None:
+    """When the network around it is quantised."""
+    rng = np.random.default_rng(2)
+    weights = {"k": rng.normal(0, 0.3, (4, 3, 3, 3)), "l": rng.normal(0, 0.3, (4, 4, 3, 3))}
+    graph = tenon.load(content(QUANTISED), values={name: a.astype(np.float32) for name, a in weights.items()})
+    samples = [
+        {"x": rng.normal(0, 1, (1, 3, 8, 8)).astype(np.float32), "n": np.array(i % 3), "c": np.array(i % 2 == 0)}
+        for i in range(8)
+    ]
+    made = quantize(graph, samples).graph
+    assert {"Scan", "If", "QuantizeLinear"} <= {node.op.name for node in made}
+    with tenon.open(tenon.compile(made, threads=1, no_tuning=True)) as engine:
+        for sample in samples[:4]:
+            right = evaluate(graph, sample)["y"]
+            np.testing.assert_allclose(engine.run(sample)["y"], right, atol=0.1 * np.abs(right).max())
+
+
+def test_lifetimes_cover_branches() -> None:
+    """The result of each branch lives until it is read behind both, and what only the last one reads until then."""
+    text = """g (float[4,8] x, bool c) => (float[1,1] y) {
+        u = Sigmoid(x)
+        p = If (c) <
+            then_branch = t () => (float[4,8] a) { v = Exp(x) w = ReduceSum(v) a = Add(x, w) },
+            else_branch = e () => (float[4,8] d) { f = ReduceMax(u) d = Sub(x, f) }>
+        y = ReduceSum(p)
+    }"""
+    program = tenon.compile(content(text), target="x86-64", threads=1).program
+    calls = {call.layer: number for number, call in enumerate(program.calls)}
+    lives = {each.layer: each for each in lifetimes(program)}
+    assert lives["a"].last == lives["d"].last == len(calls) - 1
+    assert lives["a"].offset == lives["d"].offset
+    assert lives["u"].last == calls["f"]

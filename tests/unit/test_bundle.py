@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import handmade
+import tenon
+from real import DIGITS
 from tenon.errors import BundleError, InputError, InternalError, ToolchainError
 from tenon.machine.codegen.c.entry_points import entry_points
 from tenon.machine.plan.program import Port
@@ -50,6 +52,8 @@ def bundle(cache: Path) -> Bundle:
         ("день", "model"),
         ("int", "int_model"),
         ("log", "log_model"),
+        ("expf", "expf_model"),
+        ("cabsl", "cabsl_model"),
         ("main", "main_model"),
         ("uint8_t", "uint8_t_model"),
         ("tenon", "tenon_model"),
@@ -127,6 +131,12 @@ def test_macros_of_a_header_are_unique() -> None:
         line.split()[1].split("(")[0] for line in _header_with_bad_names().splitlines() if line.startswith("#define")
     ]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["tanh", "expf", "int", "tenon_net"])
+def test_names_that_c_has(name: str) -> None:
+    with pytest.raises(InputError, match=rf"name={name} is reserved in C: {name}_model would do \(--name\)"):
+        tenon.compile(DIGITS / "digits.onnx", name=name)
 
 
 def test_entry_must_be_an_identifier(cache: Path) -> None:

@@ -26,25 +26,11 @@ class Lifetime:
 def lifetimes(program: Program) -> list[Lifetime]:
     """All of them, in the order of their first calls.  Scratch memory lives in one call; a result in place of its
     operand begins a life of its own.  What is alive before a loop and used in it, or carried from one of its iterations
-    to the next, lives until the loop ends."""
-    ended, alive = list[Lifetime](), list[Lifetime]()
-    for number, (call, loops) in enumerate(_with_loops(program.items, 0, ())):
-        for buffer, place in _in_activations(call):
-            start, size = place.lowest, _bytes(buffer, place)
-            alive = [_used(each, number, loops) if _overlap(each, start, size) else each for each in alive]
-        for buffer, place in _in_activations(call):
-            if buffer.space == "const":
-                continue
-            start, size = place.lowest, _bytes(buffer, place)
-            met = [each for each in alive if _overlap(each, start, size)]
-            if any(each.layer == call.layer and each.op == call.op and buffer.space != "scratch" for each in met):
-                continue  # a further part of the same layer's result
-            if met and any(loop.carries(start, size) for loop in loops):
-                continue
-            ended += met
-            alive = [each for each in alive if each not in met]
-            alive.append(Lifetime(call.layer, call.op, start, size, number, number))
-    return sorted([*ended, *alive], key=lambda each: (each.first, each.offset))
+    to the next, lives until the loop ends.  Each body of a branch finds alive what was so before the branch, and behind
+    it all results of all bodies are."""
+    walk = _LifetimeWalk()
+    walk.end(walk.items(program.items, [], ()))
+    return sorted(walk.ended.values(), key=lambda each: (each.first, each.offset))
 
 
 @dataclass(frozen=True)
@@ -60,25 +46,64 @@ class _Loop:
         return any(c.place.offset < offset + size and offset < c.place.offset + c.bytes for c in activations)
 
 
-def _with_loops(
-    items: Iterable[Item], number: int, loops: tuple[_Loop, ...]
-) -> Iterator[tuple[Call, tuple[_Loop, ...]]]:
-    """Every call, the first of which has this number, with the loops around it."""
-    for item in items:
-        match item:
-            case Call():
-                yield item, loops
-                number += 1
-            case Repeat():
-                count = sum(1 for _ in walk(item.body))
-                yield from _with_loops(item.body, number, (*loops, _Loop(number, number + count - 1, item.carried)))
-                number += count
-            case Branch():
-                for body in item.bodies:
-                    yield from _with_loops(body, number, loops)
-                    number += sum(1 for _ in walk(body))
-            case SizeCheck():
-                pass
+class _LifetimeWalk:
+    """A walk over the calls of a tree, by their numbers; ``ended`` are the lives that nothing extends any more."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.ended: dict[tuple[str, str, int, int, int], Lifetime] = {}
+
+    def items(self, items: Iterable[Item], alive: list[Lifetime], loops: tuple[_Loop, ...]) -> list[Lifetime]:
+        """What is alive behind items, before which ``alive`` is."""
+        for item in items:
+            match item:
+                case Call():
+                    alive = self.call(item, alive, loops)
+                    self.number += 1
+                case Repeat():
+                    last = self.number + sum(1 for _ in walk(item.body)) - 1
+                    alive = self.items(item.body, alive, (*loops, _Loop(self.number, last, item.carried)))
+                case Branch():
+                    alive = _longest([each for body in item.bodies for each in self.items(body, alive, loops)])
+                case SizeCheck():
+                    pass
+        return alive
+
+    def call(self, call: Call, alive: list[Lifetime], loops: tuple[_Loop, ...]) -> list[Lifetime]:
+        for buffer, place in _in_activations(call):
+            start, size = place.lowest, _bytes(buffer, place)
+            alive = [_used(each, self.number, loops) if _overlap(each, start, size) else each for each in alive]
+        for buffer, place in _in_activations(call):
+            if buffer.space == "const":
+                continue
+            start, size = place.lowest, _bytes(buffer, place)
+            met = [each for each in alive if _overlap(each, start, size)]
+            if any(each.layer == call.layer and each.op == call.op and buffer.space != "scratch" for each in met):
+                continue  # a further part of the same layer's result
+            if met and any(loop.carries(start, size) for loop in loops):
+                continue
+            self.end(met)
+            born = Lifetime(call.layer, call.op, start, size, self.number, self.number)
+            alive = [*(each for each in alive if each not in met), born]
+        return alive
+
+    def end(self, lives: Iterable[Lifetime]) -> None:
+        """A life that ends in one body of a branch may end later in another one."""
+        for each in _longest([*self.ended.values(), *lives]):
+            self.ended[_key(each)] = each
+
+
+def _longest(lives: Iterable[Lifetime]) -> list[Lifetime]:
+    """Each life once, until its last end."""
+    longest = dict[tuple[str, str, int, int, int], Lifetime]()
+    for each in lives:
+        known = longest.setdefault(_key(each), each)
+        longest[_key(each)] = each if each.last > known.last else known
+    return list(longest.values())
+
+
+def _key(each: Lifetime) -> tuple[str, str, int, int, int]:
+    return each.layer, each.op, each.offset, each.bytes, each.first
 
 
 def _used(each: Lifetime, number: int, loops: Iterable[_Loop]) -> Lifetime:

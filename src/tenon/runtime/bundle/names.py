@@ -18,17 +18,26 @@ _KEYWORDS = """
     xor_eq main linux unix
 """
 _LIBRARY = """
-    abort abs acos acosh alloca asin asinh atan atan2 atanh atof atoi bcmp bcopy bzero calloc cbrt ceil clog clock
-    copysign cos cosh dremainder drem erf erfc exit exp exp10 exp2 expm1 fabs fdim ffs floor fma fmax fmin fmod
-    free frexp gamma hypot ilogb index isalnum isalpha isblank iscntrl isdigit isgraph islower isnan isprint
-    ispunct isspace isupper isxdigit j0 j1 jn labs ldexp lgamma link llrint llround log log10 log1p log2 logb
-    lrint lround malloc memchr memcmp memcpy memmove memset modf nan nearbyint nextafter open pipe pow printf putc
-    putchar puts pow10 rand read realloc remainder remove remquo rename rindex rint round scalb scanf select
-    sigaction signal significand sin sincos sinh sleep snprintf socket sprintf sqrt sscanf stat stpcpy strcat
-    strchr strcmp strcpy strcspn strdup strlen strncat strncmp strncpy strpbrk strrchr strspn strstr sync system
-    tan tanh tgamma time times toascii tolower toupper trunc wait write y0 y1 yn
+    abort abs alloca atof atoi bcmp bcopy bzero calloc clock dremainder drem exit ffs fopen fprintf fputc fputs fread
+    free fscanf fwrite gamma imaxabs index isalnum isalpha isblank iscntrl isdigit isgraph islower isprint ispunct
+    isspace isupper iswalnum iswalpha iswdigit isxdigit j0 j1 jn labs link llabs malloc memchr memcmp memcpy memmove
+    memset open pipe pow10 printf putc putchar puts rand read realloc remove rename rindex scalb scanf select
+    sigaction signal significand sincos sleep snprintf socket sprintf sscanf stat stpcpy strcat strchr strcmp strcpy
+    strcspn strdup strerror strftime strlen strncat strncmp strncpy strpbrk strrchr strspn strstr strtod strtof
+    strtok strtol strtold strtoll strtoul strtoull strxfrm sync system time times toascii tolower toupper towlower
+    towupper vfprintf vfscanf vprintf vscanf vsnprintf vsprintf vsscanf wait wcschr wcscmp wcslen wcsncmp wmemchr
+    wmemcmp wmemcpy write y0 y1 yn
 """
-_TAKEN = frozenset((_KEYWORDS + _LIBRARY).split())
+_MATH = """
+    acos acosh asin asinh atan atan2 atanh cabs cacos cacosh carg casin casinh catan catanh cbrt ccos ccosh ceil cexp
+    cimag clog conj copysign cos cosh cpow cproj creal csin csinh csqrt ctan ctanh erf erfc exp exp10 exp2 expm1 fabs
+    fdim floor fma fmax fmin fmod frexp hypot ilogb isnan ldexp lgamma llrint llround log log10 log1p log2 logb lrint
+    lround modf nan nearbyint nextafter nexttoward pow remainder remquo rint round roundeven scalbln scalbn sin sinh
+    sqrt tan tanh tgamma trunc
+"""
+"""Functions of doubles, which exist for f32 and long double, too, with an f or l behind the name."""
+
+_TAKEN = frozenset((_KEYWORDS + _LIBRARY).split()) | {name + end for name in _MATH.split() for end in ("", "f", "l")}
 _SYSTEM = re.compile(r"tenon\w*|u?int\w*|size|ptrdiff|wchar|wint|sig|\w+_t", re.IGNORECASE)
 """Names reserved for types and macros of system headers and of Tenon."""
 
