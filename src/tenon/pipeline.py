@@ -508,9 +508,8 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
-    flat = compilation.precision != "fp32" or compilation.ram is not None
     decides = find_backend(compilation.target.backend).launch == "call"  # a queue's host sees no result before the end
-    graph = with_usable_bodies(graph, flat=flat, branches=decides, short=compilation.microcontroller)
+    graph = with_usable_bodies(graph, branches=decides, short=compilation.microcontroller)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

@@ -12,7 +12,7 @@
    "no priorities" it does not allow priorities
 
    TEST_VULKAN_LOG is a file for a line of each call that tests look at, TEST_VULKAN_KEEPS says what its floats keep: "nan",
-   "denorms", or both.
+   "denorms", or both; "sixteen": it has numbers of 16 bits, of which it keeps "small" ones and that it has "rounded".
 
    It is compiled twice: once for the functions that do something, and with TEST_DEFAULTS for all others. */
 #include <stdarg.h>
@@ -77,6 +77,15 @@ void vkGetPhysicalDeviceProperties2(void *device, VulkanMoreProperties *p) {
   vkGetPhysicalDeviceProperties(device, &p->properties);
   floats->keeps32 = keeps("nan");
   floats->denorms32 = keeps("denorms");
+  floats->denorm_independence = floats->rounding_independence = 1;
+  floats->denorms16 = keeps("small");
+  floats->rounds16 = keeps("rounded");
+}
+
+void vkGetPhysicalDeviceFeatures2(void *device, VulkanMoreFeatures *features) {
+  VulkanStorage16 *storage = (VulkanStorage16 *)features->next;
+  VulkanFloat16 *floats = (VulkanFloat16 *)storage->next;
+  storage->buffers = floats->float16 = keeps("sixteen");
 }
 
 void vkGetPhysicalDeviceFeatures(void *device, uint32_t *features) {
@@ -102,6 +111,7 @@ int vkEnumerateDeviceExtensionProperties(void *physical, const char *layer, uint
 
 int vkCreateDevice(void *physical, const VulkanDevice *made, const void *allocator, void **device) {
   const VulkanPriority *priority = made->queues->next;
+  if (made->next) called("features of 16 bits\n");
   if (priority) called("priority %u %s\n", priority->priority, made->extensions[0]);
   *device = &object;
   return priority && has("no priorities") ? -1000174001 : 0;
@@ -146,6 +156,9 @@ int vkGetPipelineCacheData(void *device, VulkanObject cache, size_t *size, void 
 
 int vkCreateComputePipelines(void *device, VulkanObject cache, uint32_t count, const VulkanPipeline *made,
                              const void *allocator, VulkanObject *pipelines) {
+  const VulkanConstants *constants = made->stage.constants;
+  const uint32_t *values = constants ? constants->values : NULL;
+  if (values) called("constants %u %u\n", values[0], values[1]);
   pipelines[0] = 1;
   return has("refused") ? -3 : 0;
 }

@@ -36,7 +36,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the stand-in and a bundle, of which a kernel runs in work groups and another needs int64."""
     needs_compiler("vulkan")
     folder = tmp_path_factory.mktemp("vulkan")
-    nodes = [node("Softmax", ["x"], ["h"]), node("Cast", ["h"], ["y"], to=7)]
+    nodes = [
+        node("Softmax", ["x"], ["h"]),
+        node("Cast", ["h"], ["half"], to=10),
+        node("Cast", ["half"], ["y"], to=7),
+    ]
     content = model(nodes, {"x": [4, 4096]}, ["y"]).SerializeToString()
     bundles = [tenon.compile(content, target=target, name="net", no_tuning=True) for target in ("vulkan", "x86-64")]
     save_container(folder / "net.tenon", bundles)
@@ -107,3 +111,22 @@ def test_shaders_ask_floats_to_keep_what_the_device_can_keep(keeps: str, expecte
     asked = [line for line in run(keeps=keeps) if line.startswith(("capability", "extension", "mode"))]
     assert asked[: len(expected)] == expected
     assert set(asked) == set(expected)
+
+
+def test_modules_of_16_bits_are_for_devices_that_have_them(run: Run) -> None:
+    """Constants say what its conversions do."""
+    wanted = ("features", "constants", "capability 4433", "capability 4467", "mode 4462", "mode 4459")
+    for keeps, expected in {
+        "": set(),
+        "small rounded": set(),
+        "sixteen": {"features of 16 bits", "constants 0 0", "capability 4433"},
+        "sixteen small": {"features of 16 bits", "constants 1 0", "capability 4433", "mode 4459 16"},
+        "sixteen rounded": {
+            "features of 16 bits",
+            "constants 0 1",
+            "capability 4433",
+            "capability 4467",
+            "mode 4462 16",
+        },
+    }.items():
+        assert {line for line in run(keeps=keeps) if line.startswith(wanted)} == expected

@@ -17,9 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from exact_onnxruntime import session
+from tenon.formats.exporters.onnx import to_onnx
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.verify import verify
+from tenon.network.ops.branch import If
+from tenon.network.ops.scan import Scan
 
 SHAPE = (3, 5)
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -247,6 +250,30 @@ def check(seed: int, *, compiled: bool) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_nests(seed: int) -> None:
     check(seed, compiled=seed % 3 == 0)
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_written_nests(seed: int) -> None:
+    """A graph that is written as ONNX has its If, Loop and Scan nodes, and ONNX Runtime computes the same by it."""
+    graph = tenon.load(Nest(seed).model())
+    written = to_onnx(graph)
+    bodies = {_ONNX[type(node.op)](node.op) for node in graph if node.bodies}
+    assert bodies <= {node.op_type for node in written.graph.node}
+    peer = session(written.SerializeToString())
+    names = {i.name for i in peer.get_inputs()}
+    for number in range(2):
+        given = feeds(graph, number)
+        right = evaluate(graph, given)
+        results = peer.run(None, {k: v for k, v in given.items() if k in names})
+        for value, result in zip(graph.outputs, results, strict=True):
+            np.testing.assert_allclose(result, right[value.name], rtol=1e-3, atol=1e-4, err_msg=value.name)
+
+
+_ONNX: dict[type, Callable[[Any], str]] = {
+    If: lambda op: "If",
+    Scan: lambda op: "Loop" if op.counted else "Scan",
+}
+"""What nodes with bodies become."""
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import onnx.parser
@@ -202,9 +203,18 @@ def test_targets_without_branches_compute_both() -> None:
     assert not any(isinstance(item, Branch) for item in bundle.program.items)
 
 
-def test_narrow_precisions_compute_both() -> None:
-    bundle = tenon.compile(content(MODELS["products"]), target="aarch64-fp16", precision="fp16")
-    assert not any(isinstance(item, Branch) for item in bundle.program.items)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_narrow_precisions_run_one_branch(precision: Literal["fp16", "bf16"]) -> None:
+    weights = np.random.default_rng(1).normal(0, 1, (8, 8)).astype(np.float32)
+    graph = tenon.load(content(MODELS["products"]), values={"w": weights})
+    bundle = tenon.compile(graph, threads=1, precision=precision)
+    assert any(isinstance(item, Branch) for item in bundle.program.items)
+    assert len(bundle.weights) < len(tenon.compile(graph, threads=1).weights)
+    with tenon.open(bundle) as engine:
+        for number in range(4):
+            given = feeds(graph, number)
+            for key, array in evaluate(graph, given).items():
+                np.testing.assert_allclose(engine.run(given)[key], array, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize(

@@ -255,11 +255,6 @@ def test_size_does_not_depend_on_the_iterations() -> None:
             ),
             "Mine",
         ),
-        (
-            MODELS["stacked"][0].replace("float[k,4] z", "float[k,4] w"),
-            MODELS["stacked"][1] + "w = Exp(z)",
-            "reads '.*', whose extent depends on data",
-        ),
     ],
 )
 def test_loops_that_cannot_be_imported(ports: str, nodes: str, words: str) -> None:

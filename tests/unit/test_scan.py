@@ -20,6 +20,7 @@ from exact_onnxruntime import session
 from libtenon import sdk_for_clients
 from onnx_models import model, node, random
 from tenon.errors import InternalError, ShapeError
+from tenon.formats.exporters.onnx import to_onnx
 from tenon.machine.plan.program import Repeat
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.evaluate import evaluate
@@ -31,8 +32,8 @@ from tenon.network.ops import constructors, registry
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.scan import Scan
-from tenon.network.ops.unroll import in_integers, unrolled
-from tenon.network.passes import optimize
+from tenon.network.ops.unroll import UNROLLED, unrolled
+from tenon.network.passes import bodies, optimize
 from tenon.network.passes.base import silent
 from tenon.network.passes.integers.digest import is_exact
 from tenon.network.passes.loop_products import LOOP_PRODUCTS
@@ -40,6 +41,12 @@ from tenon.pipeline import rewrite
 from tenon.runtime.engine.device import RemoteBundle
 
 STEPS, WIDTH = 187, 12
+
+
+@pytest.fixture(autouse=True)
+def keep_short_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops of a few iterations stay loops, as on microcontrollers."""
+    monkeypatch.setattr(bodies, "UNROLLED", 0)
 
 
 def recurrent(kind: str, lengths: bool = False, steps: int = STEPS, batch: int = 1, **attributes: Any) -> bytes:
@@ -110,8 +117,9 @@ def test_loops_give_the_bits_of_the_unrolled_layer(name: str) -> None:
     ("steps", "target", "looped"),
     [(32, "x86-64", False), (33, "x86-64", True), (2, "cortex-m4", False), (3, "cortex-m4", True)],
 )
-def test_few_steps_are_unrolled(steps: int, target: str, looped: bool) -> None:
-    """By targets with memory to spare; a microcontroller gets the code of one step."""
+def test_few_steps_are_unrolled(steps: int, target: str, looped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On targets with memory to spare; a microcontroller gets the code of one step."""
+    monkeypatch.setattr(bodies, "UNROLLED", UNROLLED)
     program = tenon.compile(recurrent("LSTM", steps=steps), target=target, threads=1).program
     assert any(isinstance(item, Repeat) for item in program.items) is looped
 
@@ -321,10 +329,11 @@ def test_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".onnx", ".tflite"])
-def test_other_formats_get_the_unrolled_layer(ending: str, tmp_path: Path) -> None:
+def test_written_files(ending: str, tmp_path: Path) -> None:
     (tmp_path / "rnn.onnx").write_bytes(recurrent("RNN", steps=40))
     rewrite(tmp_path / "rnn.onnx", tmp_path / f"out{ending}")
     graph, again = tenon.load(tmp_path / "rnn.onnx"), tenon.load(tmp_path / f"out{ending}")
+    assert bool(loops(again)) is (ending == ".onnx"), "TFLite gets the unrolled layer"
     feeds = feed(graph)
     results = [
         evaluate(each, dict(zip((v.name for v in each.inputs), feeds.values(), strict=True))) for each in (graph, again)
@@ -333,9 +342,64 @@ def test_other_formats_get_the_unrolled_layer(ending: str, tmp_path: Path) -> No
         np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
 
 
-def test_narrow_precisions_get_the_unrolled_layer() -> None:
-    bundle = tenon.compile(recurrent("RNN", steps=40), target="aarch64-fp16", precision="fp16")
-    assert not any(isinstance(item, Repeat) for item in bundle.program.items)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_onnx_scans_something(reverse: bool) -> None:
+    """A loop without slices gets numbers to scan."""
+    body = Graph("body")
+    state, width = body.add_input("state", tensor(DType.F32, 5)), body.add_input("width", tensor(DType.F32, 5))
+    body.outputs = [following := add(body, "Mul", add(body, "Tanh", state), width), add(body, "Neg", following)]
+    graph = looped(body, 6, 1, 0, reverse=reverse)
+    right = evaluate(graph, feeds := feed(graph))
+    results = session(to_onnx(graph).SerializeToString()).run(None, feeds)
+    for result, (name, array) in zip(results, right.items(), strict=True):
+        np.testing.assert_allclose(result, array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("precision", "error"), [("fp16", 1e-3), ("bf16", 5e-3)])
+def test_narrow_precisions_look_into_bodies(precision: str, error: float) -> None:
+    """The weights of a step are stored in 16 bits; its states stay in f32."""
+    graph = tenon.load(recurrent("GRU", steps=40, batch=2))
+    right = evaluate(graph, feeds := feed(graph))
+    bundle = tenon.compile(graph, threads=1, precision=precision)
+    assert any(isinstance(item, Repeat) for item in bundle.program.items)
+    assert len(bundle.weights) < 0.7 * len(tenon.compile(graph, threads=1).weights)
+    with tenon.open(bundle) as engine:
+        for key, array in engine.run(feeds).items():
+            np.testing.assert_allclose(array, right[key], atol=error)
+
+
+def test_products_of_bodies_in_f16() -> None:
+    graph = tenon.load(recurrent("GRU", steps=40, batch=8))
+    bundle = tenon.compile(graph, target="aarch64-fp16", precision="fp16")
+    assert any(isinstance(item, Repeat) for item in bundle.program.items)
+    with RemoteBundle(bundle) as device:
+        (answers,) = device.run([feeds := feed(graph)])
+    for key, array in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(answers[key], array, atol=0.02)
+
+
+def test_a_budget_of_memory_keeps_loops() -> None:
+    """A convolution before the loop is computed in patches."""
+    nodes = [
+        node("Conv", ["image", "k"], ["c"], pads=[1, 1, 1, 1]),
+        node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Reshape", ["p", "rows"], ["x"]),
+        node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=4),
+    ]
+    weights = {
+        "k": random(8, 1, 3, 3),
+        "rows": np.array([64, 1, 128]),
+        "w": random(1, 4, 128) * np.float32(0.1),
+        "r": random(1, 4, 4) * np.float32(0.2),
+    }
+    graph = tenon.load(model(nodes, {"image": [1, 1, 64, 64]}, ["last"], weights).SerializeToString())
+    right = evaluate(graph, feeds := feed(graph))
+    usual = tenon.compile(graph, threads=1).program
+    tight = tenon.compile(graph, threads=1, ram=usual.memory.peak * 2 // 3)
+    assert tight.program.patches is not None
+    assert any(isinstance(item, Repeat) for item in tight.program.items)
+    with tenon.open(tight) as engine:
+        np.testing.assert_allclose(engine.run(feeds)["last"], right["last"], atol=1e-5)
 
 
 # -------------------------------------------------------------------------------------------------- loops by hand
@@ -476,10 +540,8 @@ def body_in_bytes(*, floats: bool) -> Graph:
 
 @pytest.mark.parametrize("floats", [False, True])
 def test_loops_in_quantised_networks(floats: bool) -> None:
-    """They stay loops if they compute with integers only; else results depend on the machine."""
-    graph = looped(body_in_bytes(floats=floats), 3, 1, 0)
-    assert bool(loops(unrolled(graph, keep=lambda each: in_integers(each.bodies[0])))) is not floats
-    assert is_exact(graph) is not floats
+    """Results of those that compute with integers only are the same on all machines."""
+    assert is_exact(looped(body_in_bytes(floats=floats), 3, 1, 0)) is not floats
 
 
 @pytest.mark.parametrize("threads", [1, 3])

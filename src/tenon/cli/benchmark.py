@@ -19,7 +19,7 @@ from tenon.runtime.bundle.manifest import FILE as MANIFEST
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.instruction_count import count
-from tenon.runtime.engine.timing import Times, fill_randomly, measure, time_runs
+from tenon.runtime.engine.timing import Times, fill_randomly, measure, time_runs, value_ranges
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
@@ -117,7 +117,7 @@ def _on_gpu(engine: Engine, rounds: int, warmup: int) -> tuple[dict[str, Any], T
 def _instructions(device: RemoteBundle) -> int:
     """The instructions of one run on random input: an emulator's times do not predict those of a real machine."""
     inputs = device.inputs
-    fill_randomly(inputs, {t.name: t.range for t in device.manifest.inputs if t.range is not None})
+    fill_randomly(inputs, value_ranges(device.manifest.inputs))
     return count(device.bundle, [inputs]).instructions[0]
 
 

@@ -21,7 +21,7 @@ from tenon.pipeline import inspect
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.compare import cosine_similarity, relative_error, signal_to_noise
 from tenon.runtime.engine.profile import profile
-from tenon.runtime.engine.timing import fill_randomly
+from tenon.runtime.engine.timing import fill_randomly, value_ranges
 
 MOST_MACS = 2_000_000_000
 """Largest network that is validated: the references take about a second for it."""
@@ -69,7 +69,7 @@ def _checked(graph: Graph, bundle: Bundle) -> list[Checked]:
         ports = {port.name: (port.dtype, port.shape) for port in engine.manifest.inputs}
         if ports != {v.name: (str(v.type.dtype), v.type.dims) for v in graph.inputs} or engine.manifest.bindings:
             return []
-        fill_randomly(engine.inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
+        fill_randomly(engine.inputs, value_ranges(engine.manifest.inputs))
         feeds = {name: array.copy() for name, array in engine.inputs.items()}
         outputs = engine.run(feeds)
     wanted = evaluate(graph, feeds)

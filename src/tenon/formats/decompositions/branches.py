@@ -26,7 +26,8 @@ def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin:
     problems = len(writer.problems)
     bounds, results = [len(writer.graph)], list[Sequence[Value]]()
     for branch in branches:
-        results.append(branch())
+        with writer.sizes.inside():
+            results.append(branch())
         bounds.append(len(writer.graph))
     if len(writer.problems) > problems:
         return list(results[0])

@@ -61,5 +61,8 @@ class _Builder:
     def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
+    def sized_like(self, value: Value, like: Value) -> Value:
+        return value
+
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         raise RefusedError("its result has no fixed shape")

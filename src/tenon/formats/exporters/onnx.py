@@ -7,7 +7,7 @@ its element types: readers support older ones better (``_MOVED_PAST``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,19 @@ import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
 from tenon.formats.exporters import onnx_trees
+from tenon.formats.exporters.onnx_bodies import port, write_bodies
 from tenon.formats.wire.onnx_tensors import DTYPES
 from tenon.network.graph.graph import Array, Graph, Node, Value
-from tenon.network.graph.types import DType
+from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Operator
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.pool import Pooling
 from tenon.network.ops.quantised_pairs import read_through_integers
 from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
-from tenon.network.ops.unroll import unrolled
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
     from onnx.defs import OpSchema
 
 OPSET = 20
@@ -40,7 +40,6 @@ _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 def to_onnx(graph: Graph) -> ModelProto:
     """The model of a bound graph.  Raises UnsupportedError listing every operator that ONNX cannot express."""
-    graph = unrolled(graph)
     writer = _Writer(graph)
     model = writer.model()
     if writer.opset < _OUTPUT_TYPES or not any(_moves_dequantised(graph, node) for node in graph):
@@ -127,40 +126,49 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------- model
     def model(self) -> ModelProto:
-        from onnx import helper, numpy_helper
+        from onnx import helper
 
-        for node in self.graph:
-            self.write(node)
-        outputs = self.outputs()
+        outputs = self.results()
         if self.problems:
             raise UnsupportedError(self.graph.source or self.graph.name, self.problems)
-        graph = helper.make_graph(
-            self.nodes,
-            self.graph.name or "graph",
-            [_info(self.names[v], v) for v in self.graph.inputs],
-            outputs,
-            [numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in self.constants.items()],
-        )
+        pairs = zip(outputs, self.graph.outputs, strict=True)
+        graph = self.proto([(self.names[v], v.type) for v in self.graph.inputs], [(name, v.type) for name, v in pairs])
         opsets = [helper.make_opsetid(*each) for each in (("", self.opset), *self.domains.items())]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="tenon")
 
-    def outputs(self) -> list[Any]:
-        """The graph's outputs; one that is an input, a constant or given twice gets a node of its own."""
-        infos, seen = [], set()
+    def proto(self, inputs: Sequence[tuple[str, TensorType]], outputs: Sequence[tuple[str, TensorType]]) -> GraphProto:
+        """The graph with these inputs and outputs."""
+        from onnx import helper, numpy_helper
+
+        constants = [numpy_helper.from_array(np.asarray(a, order="C"), name) for name, a in self.constants.items()]
+        given, made = ([port(name, type) for name, type in each] for each in (inputs, outputs))
+        return helper.make_graph(self.nodes, self.graph.name or "graph", given, made, constants)
+
+    def results(self) -> list[str]:
+        """Write all nodes; returns the names of the outputs: one that is an input, a constant or given twice gets a
+        node of its own."""
+        for node in self.graph:
+            self.write(node)
+        names = list[str]()
         for value in self.graph.outputs:
-            name = self.names[value]
-            if value.producer is None or name in seen:
-                name = self.emit("Identity", [self.names[value]], value.name)
-            seen.add(name)
-            infos.append(_info(name, value))
-        return infos
+            name = self.name(value)
+            if value.producer is None or name in names:
+                name = self.emit("Identity", [name], value.name)
+            names.append(name)
+        return names
+
+    def within(self, body: Graph, names: Mapping[Value, str]) -> _Writer:
+        """The writer of a body; ``names`` are what its values are called that are not its own."""
+        return _WriterOfBody(self, body, names)
 
     # ------------------------------------------------------------------------------------------- nodes
     def write(self, node: Node) -> None:
         """The node, or the nodes that it is decomposed into."""
         inputs, outputs = [self.name(v) for v in node.inputs], [self.name(v) for v in node.outputs]
         self.layer = str(node.origin.layer)
-        if isinstance(node.op, Fused):
+        if node.bodies:
+            write_bodies(self, node, inputs, outputs)
+        elif isinstance(node.op, Fused):
             self.write_fused(node, inputs, outputs[0])
         else:
             assert isinstance(node.op, Operator)
@@ -234,6 +242,22 @@ class _Writer:
         return name
 
 
+class _WriterOfBody(_Writer):
+    """Writes a body, whose names differ from those of the graphs around it, into a model of one opset."""
+
+    def __init__(self, around: _Writer, body: Graph, names: Mapping[Value, str]) -> None:
+        super().__init__(Graph(body.name, body.source))
+        self.graph, self.around = body, around
+        self.names, self.taken = dict(names), around.taken
+        self.problems, self.layers, self.domains = around.problems, around.layers, around.domains
+        self.opset = around.opset
+
+    def results(self) -> list[str]:
+        names = super().results()
+        self.around.opset = max(self.around.opset, self.opset)
+        return names
+
+
 def _without_gaps(node: Node, op: Operator) -> Operator:
     """The operator with explicit padding where onnxruntime takes SAME for negative padding: strides past the kernel."""
     if not isinstance(op, Conv | Pooling) or not op.auto_pad.startswith("SAME"):
@@ -243,12 +267,6 @@ def _without_gaps(node: Node, op: Operator) -> Operator:
     if all(a.stride <= a.span for a in axes):
         return op
     return replace(op, auto_pad="NOTSET", pads=(*(a.before for a in axes), *(a.after for a in axes)))
-
-
-def _info(name: str, value: Value) -> Any:
-    from onnx import helper
-
-    return helper.make_tensor_value_info(name, _NUMBERS[value.type.dtype], value.type.dims)
 
 
 def _type_name(dtype: DType) -> str:

@@ -58,7 +58,7 @@ def rewritten(request: WriteRequest, optimise: Callable[[Graph], object]) -> Rew
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     path = _out(request)
     graph = load(request.model, request.shapes, weights=request.weights, values=request.values)
-    bound = bind(unrolled(graph), request.shapes)
+    bound = bind(graph if ending in ("", ".onnx") else unrolled(graph), request.shapes)
     if ending in ENDINGS and ending != ".onnx" and request.without_weights:
         raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
     if bound.incomplete and not request.without_weights:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tenon.errors import Problem
 from tenon.machine.kernel_ir.walk import operations
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.program import Program
 from tenon.network.graph.graph import Graph, Node
@@ -53,7 +54,7 @@ def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Pr
     """The products of images and weights in f16 that ``program``, compiled from ``graph``, computes in f32, and why."""
     narrow = {call.layer for call in program.calls if not _HALF_PRODUCTS.isdisjoint(operations(call.kernel))}
     problems = []
-    for node in graph:
+    for node in (node for part in with_bodies(graph) for node in part if not node.bodies):
         types = {v.type.dtype for v in node.inputs[:2] if v is not None}
         op = operator(node)
         base = op.base if isinstance(op, Fused) else op

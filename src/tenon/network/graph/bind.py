@@ -9,12 +9,14 @@ from dataclasses import replace
 from tenon.errors import InputError, ShapeError
 from tenon.network.graph.fixed import ANY_RANK as ANY_RANK
 from tenon.network.graph.fixed import Values, arrays, bindings, check_names, data_for
-from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.size_range import Size
 from tenon.network.graph.types import Dim, TensorType
 from tenon.network.graph.writer import Writer
 
-Shapes = Mapping[str, int | Sequence[int]]
-"""Bindings by the user: an input's name to its shape, or a dimension's name to its extent."""
+Shapes = Mapping[str, int | Size | Sequence[int | Size]]
+"""Bindings by the user: an input's name to its shape, or a dimension's name to its extent; a ``Size`` is an extent that
+every run chooses."""
 
 
 def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
@@ -97,6 +99,9 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
     writer = Writer(copy, sum(v.array.nbytes for v in constants))
     for v in twin:
         writer.names.fresh(v.name)
+    writer.sizes.enabled = not all(v.type.bound for v in graph.inputs)
+    for v in copy.inputs[:]:
+        writer.sizes.open(v)
     for node in graph:
         inputs = [None if v is None else twin[v] for v in node.inputs]
         bodies = [body.copy() for body in node.bodies]
@@ -105,7 +110,9 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
     copy.outputs = [twin[v] for v in graph.outputs]
     copy.describe_like(graph)
     copy.fixed |= set(given)
+    copy.sizes |= writer.sizes.ranges
     writer.finish()
+    writer.sizes.deliver(Origin(copy.source))
     return copy
 
 
@@ -117,8 +124,8 @@ def _with_widths(graph: Graph, shapes: Shapes) -> Shapes:
             width, given = value.type.shape[-1], widened.get(value.name)
             if widened.pop(f"{value.name}.width", width) != width:
                 raise InputError(f"'{value.name}' was read with {width} bytes to a string: give its width to load")
-            if given is not None and not isinstance(given, int):
-                widened[value.name] = (*given, int(width))
+            if given is not None and not isinstance(given, int | Size) and isinstance(width, int):
+                widened[value.name] = (*given, width)
     return widened
 
 
@@ -137,18 +144,18 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
     A shape given for an input takes precedence over the model's and binds its named dimensions everywhere.  Raises
     InputError for an unknown name and ShapeError for contradictory values.
     """
-    dimensions: dict[str, int] = {}
+    dimensions: dict[str, int | Size] = {}
     known = {d for t in types.values() for d in t.shape if isinstance(d, str) and d != ANY_RANK}
 
-    def settle(name: Dim, extent: int, why: str) -> None:
+    def settle(name: Dim, extent: int | Size, why: str) -> None:
         if isinstance(name, str) and dimensions.setdefault(name, extent) != extent:
             raise ShapeError(f"dimension '{name}' is bound to {dimensions[name]} and, by {why}, to {extent}")
 
-    whole: dict[str, tuple[int, ...]] = {}
+    whole: dict[str, tuple[int | Size, ...]] = {}
     for name, given in shapes.items():
-        if isinstance(given, int) and name not in known and name in types:
+        if isinstance(given, int | Size) and name not in known and name in types:
             given = (given,)  # of an input of one dimension: its name is no dimension's
-        if isinstance(given, int):
+        if isinstance(given, int | Size):
             if name not in known:
                 raise InputError(f"no dimension is called '{name}'; the model has {_listed(known)}")
             settle(name, _extent(name, given), "its own name")
@@ -171,7 +178,9 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
     }
 
 
-def _extent(name: str, extent: int) -> int:
+def _extent(name: str, extent: int | Size) -> int | Size:
+    if isinstance(extent, Size):
+        return extent
     if isinstance(extent, bool) or int(extent) != extent or not 0 <= extent < 2**31:
         raise InputError(f"--shape {name}: {extent!r} is not a possible extent")
     return int(extent)

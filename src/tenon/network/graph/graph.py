@@ -62,6 +62,14 @@ class Operation(Protocol):
 
     def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None: ...
 
+    def other(self, name: str, **attributes: Any) -> Operation: ...
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]: ...
+
+    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None: ...
+
+    def at_run_time(self, node: Any) -> Sequence[Value]: ...  # of a ``sized_node.SizedNode``
+
 
 @dataclass(frozen=True, eq=False)
 class Stored:

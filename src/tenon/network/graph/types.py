@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from tenon.network.graph.dtype import BOOL, F32, I32, I64, U8, U32, DType
+from tenon.network.graph.size_range import Size
 
 __all__ = [
     "ALL_CHANNELS",
@@ -30,8 +31,8 @@ __all__ = [
     "tensor",
 ]
 
-Dim = int | str
-"""An extent, or the name of one that the user has still to bind."""
+Dim = int | str | Size
+"""An extent, the name of one that the user has still to bind, or one that every run chooses."""
 
 
 class LayoutKind(StrEnum):
@@ -207,7 +208,7 @@ class TensorType:
         """The shape as integers.  Raises ValueError while a dimension is symbolic."""
         if not self.bound:
             raise ValueError(f"shape {self.shape} has unbound dimensions")
-        return tuple(int(d) for d in self.shape)
+        return tuple(d for d in self.shape if isinstance(d, int))
 
     @property
     def size(self) -> int:

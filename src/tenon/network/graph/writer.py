@@ -16,6 +16,9 @@ import numpy as np
 from tenon.errors import InternalError, Problem, ShapeError, UnknownError, UnsupportedError
 from tenon.network.graph.fixed import remedy
 from tenon.network.graph.graph import Array, Graph, Node, Operation, Origin, Stored, Value
+from tenon.network.graph.run_time_sizes import RunTimeSizes
+from tenon.network.graph.sized_node import FIX, SizedNode, SizeRefusedError, UnboundedSizeError
+from tenon.network.graph.sizes import UndecidedError
 from tenon.network.graph.types import TensorType
 
 LARGEST_TENSOR = 2**31
@@ -95,6 +98,7 @@ class Writer:
     def __init__(self, graph: Graph, model_bytes: int = 0) -> None:
         self.graph = graph
         self.names = Names(graph)
+        self.sizes = RunTimeSizes(self)
         self.problems: list[Problem] = []
         self.needs: dict[str, None] = {}
         self._all_shapes = True
@@ -165,6 +169,10 @@ class Writer:
             )
             raise UnsupportedError(self.graph.source or self.graph.name, [problem])
 
+    def fresh(self, stem: str) -> str:
+        """A name that no value of the graph has."""
+        return self.names.fresh(stem)
+
     def constant(self, stem: str, data: Array) -> Value:
         return self.graph.constant(self.names.fresh(stem), data)
 
@@ -186,6 +194,44 @@ class Writer:
         if absent := [i for i, value in enumerate(inputs[:least]) if value is None]:
             self.report(origin, f"{op.name} needs its input {absent[0]}, which is missing", inputs=inputs)
             return tuple(Value(name) for name in names)
+        if self.sizes.concern(inputs) and all(v is None or is_known(v) for v in inputs):
+            return self._sized(op, inputs, names, origin, bodies)
+        try:
+            made = self._plain(op, inputs, names, origin, bodies)
+        except UnknownError as error:
+            return self._sized(op, inputs, names, origin, bodies, error)
+        if self.sizes.counting and all(map(is_known, made)):
+            self.sizes.use(op)
+            for value, axis in zip(made, op.counted_axes(inputs), strict=False):
+                if axis is not None and not made[-1].constant:
+                    self.sizes.count(value, axis, made[-1])
+        return made
+
+    def plain(
+        self,
+        op: Operation,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        origin: Origin,
+        bodies: Sequence[Graph] = (),
+    ) -> tuple[Value, ...]:
+        """As ``add``, for buffers as they are, whatever of their extents only a run knows; ``names`` are free."""
+        given = [None if v is None else self.sizes.made(v, origin) for v in inputs]
+        try:
+            return self._plain(op, given, names, origin, bodies)
+        except UnknownError as error:
+            self._report_unknown(error, origin, inputs)
+            return tuple(Value(name) for name in names)
+
+    def _plain(
+        self,
+        op: Operation,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        origin: Origin,
+        bodies: Sequence[Graph],
+    ) -> tuple[Value, ...]:
+        """As ``plain``.  Raises UnknownError."""
         node = self.graph.add(op, inputs, names, origin, infer=False, bodies=bodies)
         if all(v is None or is_known(v) for v in node.inputs) and self._infer(node):
             data = self._fold(node)
@@ -197,6 +243,63 @@ class Writer:
                 return made
         return node.outputs
 
+    def _sized(
+        self,
+        op: Operation,
+        inputs: Sequence[Value | None],
+        names: Sequence[str],
+        origin: Origin,
+        bodies: Sequence[Graph],
+        unknown: UnknownError | None = None,
+    ) -> tuple[Value, ...]:
+        """The outputs of a node of which extents are known only at run time."""
+        self.sizes.use(op)
+        node = SizedNode(self, op, list(inputs), names, origin, bodies)
+        refused = "", ""
+        try:
+            return self._named(names, self._by_rule(node), inputs)
+        except UnboundedSizeError as error:
+            refused = error.what, error.remedy
+        except SizeRefusedError as error:
+            refused = error.what, error.remedy
+        except UndecidedError as error:
+            refused = f"{op.name}: an extent of its result cannot be told: {error}", FIX
+        except ShapeError as error:
+            refused = str(error), ""
+        except HOSTILE as error:
+            refused = f"inputs and attributes contradict each other: {reason(error)}", ""
+        if unknown is not None:
+            self._report_unknown(unknown, origin, inputs)
+        else:
+            self.report(origin, *refused, shape=True, inputs=inputs)
+        return tuple(Value(name) for name in names)
+
+    def _by_rule(self, node: SizedNode) -> Sequence[Value]:
+        """The results of a node as expressions, or by the rule of its operator."""
+        if any(v in self.sizes.symbolic for v in node.inputs if v is not None):
+            elements = [self.sizes.elements_of(v) for v in node.inputs]
+            if all(v is None or e is not None for v, e in zip(node.inputs, elements, strict=True)):
+                try:
+                    types = node.op.infer(node.inputs)
+                    results = node.op.symbolic(elements, types)
+                except (UndecidedError, UnknownError):
+                    results = None
+                if results is not None:
+                    made = zip(node.names, types, results, strict=False)
+                    return [self.sizes.symbolic_value(name, type, array) for name, type, array in made]
+        return node.op.at_run_time(node)
+
+    def _named(
+        self, names: Sequence[str], results: Sequence[Value], inputs: Sequence[Value | None]
+    ) -> tuple[Value, ...]:
+        for name, value in zip(names, results, strict=False):
+            if value.name.startswith(f"{names[0]}_part") and not any(value is v for v in inputs):
+                value.name = name
+        return tuple(results)
+
+    def _report_unknown(self, error: UnknownError, origin: Origin, inputs: Sequence[Value | None]) -> None:
+        self.report(origin, str(error), self.fixing(error.value), shape=True, inputs=inputs)
+
     def _infer(self, node: Node) -> bool:
         wrong = _wrong_input(node)
         if wrong:
@@ -204,9 +307,9 @@ class Writer:
             return False
         try:
             types = node.infer()
-        except UnknownError as error:
-            self.report(node.origin, str(error), self.fixing(error.value), shape=True, inputs=node.inputs)
-            return False
+        except UnknownError:
+            self.graph.remove(node)
+            raise
         except ShapeError as error:
             self.report(node.origin, str(error), shape=True, inputs=node.inputs)
             return False

@@ -13,6 +13,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, less, maximum, minimum, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sizes import extreme
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, Unary
@@ -83,6 +84,10 @@ class Clip(Pointwise):
     def scalar(self, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
         x = x if low is None else maximum(low, x)
         return x if high is None else minimum(high, x)
+
+    def of_numbers(self, x: Any, low: Any = None, high: Any = None, *, floats: bool) -> Any:
+        x = x if low is None else extreme([x, low], greatest=True)
+        return x if high is None else extreme([x, high], greatest=False)
 
     def reference(self, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
         x = x if low is None else np.maximum(x, low)

@@ -23,6 +23,8 @@ from tenon.machine.algorithms.base import Algorithm, Arg, Cost, Input, Limits, O
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Graph, Stored, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
 
@@ -193,6 +195,8 @@ class Operator(ABC):
     """Kernels read and write images of bf16 and f16."""
     internal: ClassVar[bool] = False
     """Created by passes and the planner only, for operands and shapes that they have checked."""
+    counts_up: ClassVar[bool] = False
+    """Integer results are counts, or indices from 0 on."""
     shape_operands: ClassVar[frozenset[int]] = frozenset()
     """Float operands that determine the extents of the result."""
 
@@ -249,6 +253,37 @@ class Operator(ABC):
         with np.errstate(all="ignore"):
             result = self.reference(*inputs)
         return result if isinstance(result, tuple) else (result,)
+
+    # ------------------------------------------------------------------------------ sizes known at run time
+    def other(self, name: str, **attributes: Any) -> Operator:
+        """The operator of that name."""
+        return REGISTRY[name](**attributes)
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]:
+        """For each output but the last, the axis whose extent the last output, an i64, is; () for other operators."""
+        return ()
+
+    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None:
+        """The results, of these types, for operands whose elements are expressions (``graph.sizes``) or bools; None
+        where they are none.  Raises UndecidedError where they depend on the numbers of a run.
+
+        By default, for what moves elements of its first operand: its reference.
+        """
+        if not self.moves or not inputs or inputs[0] is None:
+            return None
+        rest = [None if a is None else as_numbers(a) for a in inputs[1:]]
+        result = self.reference(inputs[0], *rest)
+        return tuple(as_objects(a) for a in (result if isinstance(result, tuple) else (result,)))
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        """The results of a node that reads extents, or whose results have extents, that only a run knows.
+
+        Operands are buffers of the largest extents, of which what lies beyond the true ones is not specified.  Raises
+        SizeRefusedError, by default for every node.
+        """
+        if node.fixed(*range(len(node.inputs))):
+            return node.same()
+        raise SizeRefusedError(f"{self.name} cannot take a tensor whose extents are known only at run time")
 
     def layouts(self, site: Site) -> Layouts:
         """The memory layouts of operands and results that the operator asks for: row-major unless overridden."""
@@ -328,6 +363,30 @@ class Operator(ABC):
     def __str__(self) -> str:
         shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != _default(f)]
         return f"{self.name}({', '.join(shown)})"
+
+
+def as_numbers(elements: Array) -> Array:
+    """Expressions that are integers as an array of i64, bools as they are.  Raises UndecidedError for others."""
+    if elements.size and not isinstance(elements.flat[0], Expression):
+        return elements.astype(bool)
+    flat = [e.number for e in elements.reshape(-1)]
+    return np.array(flat, np.int64).reshape(elements.shape)
+
+
+def as_objects(result: Any) -> Array:
+    """A result of arithmetic on arrays of expressions, which is one of rank 0 without its array."""
+    if isinstance(result, np.ndarray):
+        return result
+    elements = np.empty((), object)
+    elements[()] = result
+    return elements
+
+
+def objects(items: Sequence[Any]) -> Array:
+    """A vector of expressions."""
+    elements = np.empty(len(items), object)
+    elements[:] = items
+    return elements
 
 
 def _default(f: Any) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, cast, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
+from tenon.network.graph.sizes import UndecidedError, remainder
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise
@@ -149,6 +150,11 @@ class Mod(Pointwise):
             wrong = op("and", op("not_equal", rest, 0.0), op("not_equal", less(rest, 0.0), less(y, 0.0)))
             rest = rest + select(wrong, y, zero)
         return cast(rest, dtype)
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        if floats or (self.fmod and a.least < 0):
+            raise UndecidedError(self.name)
+        return remainder(a, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         return (np.fmod if self.fmod else np.mod)(a, b)

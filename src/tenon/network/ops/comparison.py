@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, less, op, select
 from tenon.network.graph.graph import Array
+from tenon.network.graph.sizes import below, equal
 from tenon.network.graph.types import BOOL, DType
 from tenon.network.ops.base import Case, ErrorBound, register
 from tenon.network.ops.elementwise import Pointwise, mask_of, truth
@@ -43,6 +44,9 @@ class Equal(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("equal", a, b))
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return equal(a, b)
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.equal(a, b)
 
@@ -52,6 +56,9 @@ class Equal(ComparisonOperator):
 class Less(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(a, b))
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return below(a, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.less(a, b)
@@ -63,6 +70,9 @@ class LessOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", a, b))
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return not below(b, a)
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.less_equal(a, b)
 
@@ -73,6 +83,9 @@ class Greater(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(less(b, a))
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return below(b, a)
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.greater(a, b)
 
@@ -82,6 +95,9 @@ class Greater(ComparisonOperator):
 class GreaterOrEqual(ComparisonOperator):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return truth(op("less_equal", b, a))
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return not below(a, b)
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.greater_equal(a, b)
@@ -114,6 +130,9 @@ class And(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("and", a, b)
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return a and b
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_and(a, b)
 
@@ -124,6 +143,9 @@ class Or(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("or", a, b)
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return a or b
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_or(a, b)
 
@@ -133,6 +155,9 @@ class Or(Logic):
 class Xor(Logic):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return op("xor", a, b)
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return a != b
 
     def reference(self, a: Array, b: Array) -> Array:
         return np.logical_xor(a, b)
@@ -145,6 +170,9 @@ class Not(Logic):
 
     def scalar(self, a: Expr) -> Expr:
         return op("xor", a, 1)
+
+    def of_numbers(self, a: Any, *, floats: bool) -> Any:
+        return not a
 
     def reference(self, a: Array) -> Array:
         return np.logical_not(a)
@@ -165,6 +193,9 @@ class Where(Pointwise):
 
     def scalar(self, condition: Expr, a: Expr, b: Expr) -> Expr:
         return select(mask_of(condition, a), a, b)
+
+    def of_numbers(self, condition: Any, a: Any, b: Any, *, floats: bool) -> Any:
+        return a if condition else b
 
     def reference(self, condition: Array, a: Array, b: Array) -> Array:
         return np.where(condition, a, b)

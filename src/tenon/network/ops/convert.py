@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tenon.machine.kernel_ir.loops import Expr, cast, op
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.move import Piece, move, whole
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sizes import equal, expression, trunc
 from tenon.network.graph.types import BOOL, F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import Alias, Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.elementwise import Pointwise, truth
@@ -60,6 +61,16 @@ class Cast(Pointwise):
         if DType(self.to) in storage_types.NARROW and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
             return Layouts((ROW_MAJOR,), (Layout(1, ((0, 0),) * (x.rank - 2)),))
         return super().layouts(site)
+
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        target = DType(self.to)
+        if target is BOOL:
+            return bool(x) if isinstance(x, bool) else not equal(x, 0)
+        if isinstance(x, bool):
+            return expression(int(x))
+        if floats or x.integral:
+            return x
+        return trunc(x, 1)
 
     def reference(self, x: Array) -> Array:
         target = DType(self.to)

@@ -17,6 +17,8 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels import boxes
 from tenon.machine.kernels import data_dependent as kernels
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import extreme
 from tenon.network.graph.types import BOOL, F32, I64, TensorType
 from tenon.network.ops.base import (
     Arg,
@@ -53,6 +55,14 @@ class NonZero(Operator):
     """The positions of the elements that are not zero, one column each, in row-major order."""
 
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
+    counts_up: ClassVar[bool] = True
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]:
+        return (1,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        node.with_masked(0, node.changing(0), 0.0)
+        return node.counted()
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -83,6 +93,19 @@ class Compress(Operator):
     axis: int | None = None
     arity: ClassVar[tuple[int, int]] = (2, 2)
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]:
+        (x, *_) = typed(inputs)
+        return (0 if self.axis is None else self.axis % x.rank,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        node.with_masked(1, [0], 0.0)
+        if self.axis is None and any(axis > 0 for axis in node.changing(0)):
+            raise SizeRefusedError("Compress of a tensor of which a run decides more than the extent of its first axis")
+        if self.axis is None:
+            return node.counted()
+        axis, extents = self.axis % node.type(0).rank, node.extents(0)
+        return node.counted({0: {i: e for i, e in enumerate(extents) if i != axis}})
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, condition = typed(inputs)
@@ -133,6 +156,14 @@ class Unique(Operator):
     axis: int | None = None
     sorted: int = 1
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
+    counts_up: ClassVar[bool] = True
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]:
+        (x,) = typed(inputs)
+        return (0 if self.axis is None else self.axis % x.rank, 0, None, 0)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        raise SizeRefusedError("Unique of a tensor whose extents are known only at run time")
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
@@ -186,6 +217,27 @@ class NonMaxSuppression(Operator):
 
     def most(self, boxes: Ints, limit: Array | None) -> int:
         return 0 if limit is None else max(0, min(int(limit.item()), boxes[1]))
+
+    counts_up: ClassVar[bool] = True
+
+    def counted_axes(self, inputs: Sequence[Value | None]) -> Sequence[int | None]:
+        return (0,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        """Boxes beyond the extent have a score below the least one."""
+        node.common_exactly([node.extents(0)[1], node.extents(1)[2]])
+        if any(axis != 2 for axis in node.changing(1)):
+            raise SizeRefusedError(f"{self.name} of a number of batches or classes that a run decides")
+        node.inputs += [None] * (5 - len(node.inputs))
+        if node.has(2) and node.input(2).data is None:
+            limit = extreme([*node.numbers(2, "the most boxes per class"), node.extents(0)[1]], greatest=False)
+            if not limit.known:
+                raise SizeRefusedError(f"{self.name} with a number of boxes per class that a run decides")
+            node.inputs[2] = node.constant(np.array(limit.number))
+        node.with_masked(1, [2], -math.inf)
+        if not node.has(4) and node.changing(1):
+            node.inputs[4] = node.constant(np.array(np.finfo(np.float32).min, np.float32))
+        return node.counted()
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         boxes, scores = typed(inputs)[:2]

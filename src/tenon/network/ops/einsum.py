@@ -14,6 +14,7 @@ from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.contraction import Contraction, Factor, contraction
 from tenon.machine.kernels.move import AffineIndex, along
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Arg, Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.window import Ints
@@ -69,6 +70,20 @@ class Einsum(Operator):
         if missing := [letter for letter in result if letter not in extents]:
             raise ShapeError(f"Einsum: no operand of '{self.equation}' has '{missing[0]}'")
         return (TensorType(types[0].dtype, tuple(extents[letter] for letter in result)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        operands = range(len(node.inputs))
+        terms, result = self.terms([node.type(i).rank for i in operands])
+        extents = {}
+        for letter in dict.fromkeys(letter for term in terms for letter in term):
+            places = [(i, axis) for i in operands for axis, other in enumerate(terms[i]) if other == letter]
+            extents[letter] = node.common([node.extents(i)[axis] for i, axis in places])
+            wide = [(i, axis) for i, axis in places if node.type(i).dims[axis] > 1]
+            if len({node.type(i).dims[axis] for i, axis in wide}) > 1:
+                raise SizeRefusedError("its operands have buffers of different extents")
+            for i, axis in wide if letter not in result else ():
+                node.with_masked(i, [axis], 0.0)
+        return node.same([extents[letter] for letter in result])
 
     def reference(self, *inputs: Array) -> Array:
         wide = np.float32 if inputs[0].dtype.kind == "V" else inputs[0].dtype

@@ -20,6 +20,9 @@ from tenon.machine.kernels import pointwise as kernels
 from tenon.machine.kernels import storage_types
 from tenon.machine.kernels.image import Box
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.run_time_sizes import exact_in_floats
+from tenon.network.graph.sized_node import SizedNode
+from tenon.network.graph.sizes import UndecidedError
 from tenon.network.graph.types import BOOL, F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import (
     Arg,
@@ -62,6 +65,26 @@ class Pointwise(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
         return (TensorType(self.result([t.dtype for t in types]), broadcast_shapes(self.name, types)),)
+
+    def of_numbers(self, *numbers: Any, **kwargs: Any) -> Any:
+        """One element of the result, a number of floats or of integers, for expressions, bools, or None for an operand
+        that is absent.  Raises UndecidedError where there is no expression for it, by default always."""
+        raise UndecidedError(self.name)
+
+    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None:
+        shape, floats = types[0].dims, types[0].dtype.is_float
+        wide = [None if a is None else np.broadcast_to(a, shape) for a in inputs]
+        result = np.empty(shape, object)
+        for place in np.ndindex(shape):
+            given = (None if a is None else a[place] for a in wide)
+            result[place] = self.of_numbers(*given, floats=floats)
+        if floats and not exact_in_floats(result):
+            raise UndecidedError(self.name)
+        return (result,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.broadcast([i for i in range(len(node.inputs)) if node.has(i)])
+        return node.same(extents)
 
     def supported(self, site: Site) -> str:
         dtypes = {t.dtype for t in site.inputs if t is not None}

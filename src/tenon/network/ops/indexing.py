@@ -15,6 +15,8 @@ from tenon.machine.kernels.move import Piece, move, whole
 from tenon.machine.kernels.storage_types import computed
 from tenon.machine.kernels.tournament import room
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import extreme
 from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import (
     Case,
@@ -30,6 +32,9 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import normal_axis
+from tenon.network.ops.reduce import neutral
+from tenon.network.ops.sized_indices import counts_up, scattered
+from tenon.network.ops.sized_slices import agreed, from_start
 from tenon.network.ops.window import Ints
 
 
@@ -64,6 +69,12 @@ class GatherElements(Operator):
         if i.size and not x.size:
             raise ShapeError(f"GatherElements: data of {list(x.dims)} has no elements to gather")
         return (TensorType(x.dtype, i.dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        axis = normal_axis(self.name, self.axis, node.type(0).rank)
+        node.with_masked(1, node.changing(1), 0)
+        places = from_start(node, node.made(1), node.extents(0)[axis])
+        return node.same(node.extents(1), inputs=[node.input(0), places])
 
     def reference(self, x: Array, indices: Array) -> Array:
         axis = self.axis % x.ndim
@@ -107,6 +118,17 @@ class GatherND(Operator):
         if y.size and not x.size:
             raise ShapeError(f"GatherND: data of {list(x.dims)} has no elements to gather")
         return (y,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents, places = node.extents(0), node.extents(1)
+        batch, depth = self.batch_dims, node.type(1).dims[-1]
+        if any(i < batch + depth for i in node.changing(0)) and not counts_up(node.input(1)):
+            what = "along an axis whose extent a run decides, with indices that may be negative"
+            raise SizeRefusedError(f"{self.name} {what}")
+        for axis in range(batch):
+            agreed(node, axis)
+        node.with_masked(1, node.changing(1), 0)
+        return node.same([*places[:-1], *extents[batch + depth :]])
 
     def reference(self, x: Array, indices: Array) -> Array:
         batch, _, rest = self.parts(x.shape, indices.shape)
@@ -171,6 +193,9 @@ class ScatterElements(Scatter):
         if not inside or i != u or self.reduction not in _REDUCTIONS:
             raise ShapeError(f"ScatterElements: indices {list(i)} and updates {list(u)} do not fit {list(x)}")
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [scattered(node, normal_axis(self.name, self.axis, node.type(0).rank))]
+
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
         axis, y = self.axis % x.ndim, x.copy()
         for place in np.ndindex(*indices.shape):
@@ -209,6 +234,13 @@ class ScatterND(Scatter):
         fits = i and i[-1] <= len(x) and u == (*i[:-1], *x[i[-1] :]) and self.reduction in _REDUCTIONS
         if not fits:
             raise ShapeError(f"ScatterND: indices {list(i)} and updates {list(u)} do not fit {list(x)}")
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if node.type(1).dims[-1] > 1 and not counts_up(node.input(1)):
+            raise SizeRefusedError(
+                "it writes at tuples of indices that may be negative, and whose number a run decides"
+            )
+        return [scattered(node, 0)]
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
         y = x.copy()
@@ -251,6 +283,16 @@ class OneHot(Operator):
         axis = normal_axis(self.name, self.axis, i.rank + 1)
         return (TensorType(values.dtype, (*i.dims[:axis], int(depth.item()), *i.dims[axis:])),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        (depth,) = node.numbers(1, "the depth")
+        most, indices = node.largest(depth), node.made(0)
+        if not depth.known:
+            indices = from_start(node, indices, depth)
+        extents = node.extents(0)
+        axis = normal_axis(self.name, self.axis, len(extents) + 1)
+        given = [indices, node.constant(np.array(most, np.int64)), node.made(2)]
+        return node.same([*extents[:axis], depth, *extents[axis:]], inputs=given)
+
     def reference(self, indices: Array, depth: Array, values: Array) -> Array:
         n, axis = int(depth.item()), self.axis % (indices.ndim + 1)
         places = indices.astype(np.int64)
@@ -287,6 +329,12 @@ class Cumulate(Operator):
         assert axis is not None
         normal_axis(self.name, int(axis.item()), x.rank)
         return (TensorType(x.dtype, x.dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if self.reverse:
+            (axis,) = node.integers(1, "the axis")
+            node.with_masked(0, [axis % node.type(0).rank], 0.0 if self.how == "add" else 1.0)
+        return node.same(node.extents(0))
 
     def reference(self, x: Array, axis: Array) -> Array:
         d = int(axis.item())
@@ -342,6 +390,9 @@ class ReverseSequence(Operator):
             raise ShapeError(f"ReverseSequence: lengths {list(lengths.dims)} do not fit {list(x.dims)}")
         return (TensorType(x.dtype, x.dims),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return node.same(node.extents(0))
+
     def reference(self, x: Array, lengths: Array) -> Array:
         y = x.copy()
         for b, n in enumerate(lengths):
@@ -374,6 +425,7 @@ class TopK(Operator):
     sorted: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 2)
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
+    counts_up: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -384,6 +436,16 @@ class TopK(Operator):
             raise ShapeError(f"TopK: {n} elements of an axis of {x.dims[axis]}")
         shape = (*x.dims[:axis], n, *x.dims[axis + 1 :])
         return TensorType(x.dtype, shape), TensorType(I64, shape)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents, axis = node.extents(0), normal_axis(self.name, self.axis, node.type(0).rank)
+        (count,) = node.numbers(1, "k")
+        most = int(min(count.most, node.type(0).dims[axis]))
+        if not count.known:
+            count = extreme([count, extents[axis]], greatest=False)
+        node.with_masked(0, [axis], neutral(node.type(0).dtype, greatest=not self.largest))
+        rest = [*extents[:axis], count, *extents[axis + 1 :]]
+        return node.same(rest, rest, inputs=[node.input(0), node.ints(most)])
 
     def reference(self, x: Array, count: Array) -> tuple[Array, ...]:
         axis, k = self.axis % x.ndim, int(count.item())

@@ -18,6 +18,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.move import Piece, along, move, whole
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import F32, DType, TensorType, tensor
 from tenon.network.ops.base import (
     ROUNDED,
@@ -172,6 +173,17 @@ class Scaled:
         return self.then(result, *operands)
 
 
+def contracted(node: SizedNode, left: int, right: int) -> None:
+    """Let two operands be summed over an axis of each whose extent a run may decide."""
+    node.common_exactly([node.extents(0)[left], node.extents(1)[right]])
+    least = min(node.type(0).dims[left], node.type(1).dims[right])
+    for i, axis in ((0, left), (1, right)):
+        extents = node.extents(i)
+        if node.type(i).dims[axis] > least:
+            node.inputs[i] = node.sizes.state(node.cut(node.input(i), axis, least), extents)
+        node.with_masked(i, [axis], 0.0)
+
+
 # ------------------------------------------------------------------------------------------ operators
 @register
 @dataclass(frozen=True)
@@ -203,6 +215,18 @@ class Gemm(Operator):
         if c and broadcast_shapes("Gemm", (tensor(F32, m, n), c[0])) != (m, n):
             raise ShapeError(f"Gemm: C {list(c[0].dims)} does not broadcast to [{m}, {n}]")
         return (TensorType(a.dtype, (m, n)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        inner, other = (0 if self.transA else 1), (1 if self.transB else 0)
+        contracted(node, inner, other)
+        rows, columns = node.extents(0)[1 - inner], node.extents(1)[1 - other]
+        for i, (extent, axis) in enumerate(((rows, -2), (columns, -1))):
+            if node.has(2) and node.type(2).rank >= -axis and node.type(2).dims[axis] > 1:
+                node.common_exactly([extent, node.extents(2)[axis]])
+                n = node.type(i).dims[1 - (inner, other)[i]]
+                if node.type(2).dims[axis] != n:
+                    raise SizeRefusedError("its operands have buffers of different extents")
+        return node.same([rows, columns])
 
     def reference(self, a: Array, b: Array, c: Array | None = None) -> Array:
         narrow, (a, b, c) = a.dtype, widened(a, b, c)  # type: ignore[assignment]
@@ -318,6 +342,13 @@ class MatMul(Operator):
         batch = broadcast_shapes("MatMul", (tensor(F32, *left[:-2]), tensor(F32, *right[:-2])))
         ends = (*left[-2:-1][: a.rank - 1], *right[-1:][: b.rank - 1])
         return (TensorType(a.dtype, (*batch, *ends)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        a, b = node.type(0).rank, node.type(1).rank
+        contracted(node, a - 1, max(0, b - 2))
+        left, right = node.extents(0), node.extents(1)
+        batches = node.broadcast([0, 1], skipped=2)
+        return node.same([*batches, *left[-2:-1], *right[-1:][: b - 1]])
 
     def reference(self, a: Array, b: Array) -> Array:
         left, right = widened(a, b)

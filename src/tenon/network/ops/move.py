@@ -13,6 +13,8 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import AffineIndex, Piece, along, move, whole
 from tenon.network.graph.graph import Array, Stored, Value
+from tenon.network.graph.sized_node import SizedNode
+from tenon.network.graph.sizes import exact, expression
 from tenon.network.graph.types import ALL_CHANNELS, F32, ROW_MAJOR, DType, Halo, Layout, TensorType
 from tenon.network.ops.base import (
     Alias,
@@ -29,6 +31,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.sized_slices import concatenated, expanded, part, tiled
 from tenon.network.ops.window import Ints
 
 
@@ -153,6 +156,10 @@ class Transpose(Operator):
         (x,) = typed(inputs)
         return (TensorType(x.dtype, tuple(x.dims[i] for i in self.order(x.rank))),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)
+        return node.same([extents[i] for i in self.order(len(extents))])
+
     def reference(self, x: Array) -> Array:
         y = x.transpose(self.order(x.ndim))
         return np.ascontiguousarray(y) if any(y.strides) else y  # a broadcast scalar is not expanded
@@ -224,6 +231,12 @@ class Concat(Operator):
         dims = list(types[0].dims)
         dims[axis] = sum(t.dims[axis] for t in types)
         return (TensorType(types[0].dtype, tuple(dims)),)
+
+    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None:
+        return (np.concatenate([a for a in inputs if a is not None], self.axis),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [concatenated(node, self.axis)]
 
     def reference(self, *inputs: Array) -> Array:
         return np.concatenate(inputs, self.axis)
@@ -308,6 +321,21 @@ class Split(Operator):
         lengths = self.lengths(x.dims[axis], const_input("Split", "split", inputs, 1))
         return tuple(TensorType(x.dtype, (*x.dims[:axis], n, *x.dims[axis + 1 :])) for n in lengths)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        axis = normal_axis("Split", self.axis, node.type(0).rank)
+        extent = node.extents(0)[axis]
+        if node.has(1):
+            lengths = node.numbers(1, "split")
+        elif extent.known:
+            lengths = [expression(n) for n in self.lengths(extent.number, None)]
+        else:
+            lengths = [exact(extent, self.num_outputs or len(node.names))] * len(node.names)
+        parts, start = list[Value](), expression(0)
+        for length in lengths[: len(node.names)]:
+            parts.append(part(node, node.input(0), axis, start, length))
+            start = start + length
+        return parts
+
     def reference(self, x: Array, split: Array | None = None) -> tuple[Array, ...]:
         ends = list(accumulate(self.lengths(x.shape[self.axis], split)))
         return tuple(np.split(x, ends[:-1], self.axis))
@@ -362,6 +390,9 @@ class Tile(Operator):
             raise ShapeError(f"Tile: repeats must have one number for each of {x.rank} axes")
         return (TensorType(x.dtype, tuple(n * int(r) for n, r in zip(x.dims, repeats, strict=True))),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [tiled(node)]
+
     def reference(self, x: Array, repeats: Array) -> Array:
         return np.tile(x, repeats)
 
@@ -401,6 +432,9 @@ class Expand(Operator):
         shape = const_input("Expand", "shape", inputs, 1)
         assert shape is not None
         return (TensorType(x.dtype, broadcast_dims("Expand", x.dims, tuple(int(n) for n in shape))),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [expanded(node)]
 
     def reference(self, x: Array, shape: Array) -> Array:
         return np.array(np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))))

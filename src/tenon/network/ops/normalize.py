@@ -13,6 +13,8 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels import norm as kernels
 from tenon.machine.kernels.image import Image
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import Number
 from tenon.network.graph.types import F32, ROW_MAJOR, TensorType
 from tenon.network.ops.base import (
     Arg,
@@ -72,6 +74,14 @@ class LayerNormalization(Operator):
         statistics = TensorType(F32, (*x.dims[:axis], *(1,) * (x.rank - axis)))
         return TensorType(x.dtype, x.dims), statistics, statistics
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)
+        axis = self.axis % len(extents)
+        rows: list[Number] = [*extents[:axis], *[1] * (len(extents) - axis)]
+        if any(a >= axis for a in node.changing(0)) or not node.fixed(1, *([2] if node.has(2) else [])):
+            raise SizeRefusedError(f"{self.name} over an axis whose extent is known only at run time")
+        return node.same(extents, rows, rows)
+
     def reference(self, x: Array, scale: Array, bias: Array | None = None) -> tuple[Array, ...]:
         axes = tuple(range(self.axis % x.ndim, x.ndim))
         mean = x.mean(axes, keepdims=True, dtype=np.float32)
@@ -127,6 +137,18 @@ class InstanceNormalization(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (per_channel(self.name, typed(inputs)),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        x, rank = node.input(0), node.type(0).rank
+        if not any(a >= 2 for a in node.changing(0)):
+            return node.same(node.extents(0))
+        axes, shape = node.ints(*range(2, rank)), node.ints(-1, *[1] * (rank - 2))
+        scale, bias = (node.add("Reshape", node.input(i), shape) for i in (1, 2))
+        centred = node.add("Sub", x, node.add("ReduceMean", x, axes))
+        spread = node.add("ReduceMean", node.add("Mul", centred, centred), axes)
+        epsilon = node.constant(np.array(self.epsilon, x.type.dtype.numpy))
+        deviation = node.add("Sqrt", node.add("Add", spread, epsilon))
+        return [node.add("Add", node.add("Mul", node.add("Div", centred, deviation), scale), bias)]
+
     def reference(self, x: Array, scale: Array, bias: Array) -> Any:
         axes = tuple(range(2, x.ndim))
         mean = x.mean(axes, keepdims=True)
@@ -177,6 +199,11 @@ class LRN(Operator):
         x = typed(inputs)[0]
         return (per_channel(self.name, [x]),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if 1 in node.changing(0):
+            raise SizeRefusedError(f"{self.name} of channels whose number is known only at run time")
+        return node.same(node.extents(0))
+
     def reference(self, x: Array) -> Any:
         total = np.zeros_like(x)
         before, after = (self.size - 1) // 2, self.size // 2
@@ -212,6 +239,11 @@ class BatchNormalization(Operator):
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         return (per_channel(self.name, typed(inputs)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if 1 in node.changing(0):
+            raise SizeRefusedError(f"{self.name} of channels whose number is known only at run time")
+        return node.same(node.extents(0))
 
     def reference(self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> Any:
         factor = columns(scale / np.sqrt(variance + x.dtype.type(self.epsilon)), x.ndim)

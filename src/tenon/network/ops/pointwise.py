@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tenon.machine.kernel_ir.loops import Const, Expr, cast, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
+from tenon.network.graph.sizes import UndecidedError, extreme, quotient, trunc
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case, ErrorBound, Operator, register
 from tenon.network.ops.elementwise import Pointwise, Unary, mask_of
@@ -63,6 +64,9 @@ class Add(Binary):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a + b
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return a + b
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.add(a, b)
 
@@ -83,6 +87,9 @@ class Sub(Binary):
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a - b
 
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        return a - b
+
     def reference(self, a: Array, b: Array) -> Array:
         return np.subtract(a, b)
 
@@ -99,6 +106,9 @@ class Mul(Binary):
     neutral: ClassVar[float | None] = 1.0
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
+        return a * b
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
         return a * b
 
     def reference(self, a: Array, b: Array) -> Array:
@@ -119,6 +129,13 @@ class Div(Binary):
 
     def scalar(self, a: Expr, b: Expr) -> Expr:
         return a / b
+
+    def of_numbers(self, a: Any, b: Any, *, floats: bool) -> Any:
+        if not floats:
+            return trunc(a, b)
+        if not b.known or not b.constant:
+            raise UndecidedError(self.name)
+        return a * (1 / b.constant)
 
     def reference(self, a: Array, b: Array) -> Array:
         if a.dtype.kind == "f":
@@ -258,6 +275,9 @@ class Max(Many):
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(b, a), a, b), args)
 
+    def of_numbers(self, *numbers: Any, floats: bool) -> Any:
+        return extreme(numbers, greatest=True)
+
     def reference(self, *args: Array) -> Array:
         return reduce(np.maximum, args)
 
@@ -270,6 +290,9 @@ class Min(Many):
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: _chosen(less(a, b), a, b), args)
 
+    def of_numbers(self, *numbers: Any, floats: bool) -> Any:
+        return extreme(numbers, greatest=False)
+
     def reference(self, *args: Array) -> Array:
         return reduce(np.minimum, args)
 
@@ -279,6 +302,9 @@ class Min(Many):
 class Sum(Many):
     def scalar(self, *args: Expr) -> Expr:
         return reduce(lambda a, b: a + b, args)
+
+    def of_numbers(self, *numbers: Any, floats: bool) -> Any:
+        return sum(numbers)
 
     def reference(self, *args: Array) -> Array:
         return reduce(np.add, args)
@@ -304,6 +330,9 @@ class Neg(Unary):
     def scalar(self, x: Expr) -> Expr:
         return -x
 
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        return -x
+
     def reference(self, x: Array) -> Array:
         return np.negative(x)
 
@@ -320,6 +349,9 @@ class Abs(Unary):
 
     def scalar(self, x: Expr) -> Expr:
         return x if x.type.dtype.startswith("u") else op("abs", x)
+
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        return extreme([x, -x], greatest=True)
 
     def reference(self, x: Array) -> Array:
         return np.abs(x)
@@ -410,6 +442,9 @@ class Floor(Unary):
     def scalar(self, x: Expr) -> Expr:
         return op("floor", x)
 
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        return quotient(x, 1)
+
     def reference(self, x: Array) -> Array:
         return np.floor(x)
 
@@ -421,6 +456,9 @@ class Ceil(Unary):
 
     def scalar(self, x: Expr) -> Expr:
         return op("ceil", x)
+
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        return -quotient(-x, 1)
 
     def reference(self, x: Array) -> Array:
         return np.ceil(x)
@@ -435,6 +473,11 @@ class Round(Unary):
 
     def scalar(self, x: Expr) -> Expr:
         return op("round", x)
+
+    def of_numbers(self, x: Any, *, floats: bool) -> Any:
+        if not x.integral:
+            raise UndecidedError(self.name)
+        return x
 
     def reference(self, x: Array) -> Array:
         return np.rint(x)

@@ -16,7 +16,10 @@ from tenon.machine.kernel_ir.loops import Expr, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.machine.kernels import reduce as kernels
 from tenon.machine.kernels.image import Epilogue, Image, identity
+from tenon.network.graph import sizes
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import Number
 from tenon.network.graph.types import F32, I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
@@ -29,10 +32,13 @@ from tenon.network.ops.base import (
     Scratch,
     Site,
     Step,
+    as_numbers,
+    as_objects,
     const_input,
     register,
     typed,
 )
+from tenon.network.ops.sized_views import product
 
 Ints = tuple[int, ...]
 
@@ -79,6 +85,21 @@ def _limit(dtype: np.dtype[Any], infinity: float) -> Any:
 
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return limits.max if infinity > 0 else limits.min
+
+
+def neutral(dtype: DType, *, greatest: bool) -> float:
+    """The minimum or, unless ``greatest``, the maximum of no elements, as an attribute."""
+    number = (_highest if greatest else _lowest)(dtype.numpy)
+    return float(number) if dtype.is_float or dtype.is_small_float else int(number)
+
+
+_OF_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "ReduceSum": lambda a, b: a + b,
+    "ReduceProd": lambda a, b: a * b,
+    "ReduceMax": lambda a, b: sizes.extreme([a, b], greatest=True),
+    "ReduceMin": lambda a, b: sizes.extreme([a, b], greatest=False),
+}
+"""Reductions of integers that are expressions."""
 
 
 def _mean(x: Array, axis: Ints, keepdims: bool, dtype: Any = None) -> Any:
@@ -146,6 +167,32 @@ class Reduce(Operator):
         axes = self.along(x.rank, const_input(self.name, "the list of axes", inputs, 1))
         kept = [1 if i in axes else n for i, n in enumerate(x.dims) if i not in axes or self.keepdims]
         return (TensorType(x.dtype, tuple(kept)),)
+
+    def symbolic(self, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> tuple[Array, ...] | None:
+        function = _OF_NUMBERS.get(self.name)
+        if function is None or inputs[0] is None or types[0].dtype.is_float:
+            return None
+        axes = None if len(inputs) < 2 or inputs[1] is None else as_numbers(inputs[1])
+        result: Any = inputs[0]
+        for axis in reversed(self.along(result.ndim, axes)):
+            result = np.expand_dims(as_objects(np.frompyfunc(function, 2, 1).reduce(result, axis)), axis)
+        return (result.reshape(types[0].dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        axes = self.along(node.type(0).rank, self._listed(node))
+        node.with_masked(0, axes, self.nothing(node.type(0).dtype))
+        return node.same(self.left(node, axes))
+
+    def _listed(self, node: SizedNode) -> Array | None:
+        return np.array(node.integers(1, "the list of axes"), np.int64) if node.has(1) else None
+
+    def left(self, node: SizedNode, axes: Ints) -> list[Number]:
+        """The extents of the result."""
+        return [1 if i in axes else e for i, e in enumerate(node.extents(0)) if i not in axes or self.keepdims]
+
+    def nothing(self, dtype: DType) -> float:
+        """The element that changes no result."""
+        return 0.0
 
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype
@@ -218,6 +265,18 @@ class ReduceMean(Reduce):
     def stages(self, count: int) -> tuple[Epilogue, Epilogue]:
         return identity, ReduceFunction("over", count)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        listed = self._listed(node)
+        axes = self.along(node.type(0).rank, listed)
+        if not set(axes) & set(node.changing(0)):
+            return node.same(self.left(node, axes))
+        if not node.type(0).dtype.is_float:
+            raise SizeRefusedError(f"{self.name} of integers along an axis whose extent is known only at run time")
+        attributes = {"keepdims": self.keepdims, "noop_with_empty_axes": self.noop_with_empty_axes}
+        total = node.add("ReduceSum", node.input(0), None if listed is None else node.constant(listed), **attributes)
+        count = node.number(product([node.extents(0)[a] for a in axes]))
+        return [node.add("Div", total, node.whole("Cast", count, to=node.type(0).dtype.value))]
+
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, _mean if x.dtype.kind not in "iu" else _whole_mean)
 
@@ -241,6 +300,9 @@ class ReduceMax(Reduce):
     takes_bool: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
+    def nothing(self, dtype: DType) -> float:
+        return neutral(dtype, greatest=False)
+
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.max, initial=_lowest(x.dtype)))
 
@@ -260,6 +322,9 @@ class ReduceMin(Reduce):
     takes_bool: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
 
+    def nothing(self, dtype: DType) -> float:
+        return neutral(dtype, greatest=True)
+
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, partial(np.min, initial=_highest(x.dtype)))
 
@@ -275,6 +340,9 @@ class ReduceMin(Reduce):
 class ReduceProd(Reduce):
     combine: ClassVar[str] = "mul"
     zero_of_zeros: ClassVar[bool] = False
+
+    def nothing(self, dtype: DType) -> float:
+        return 1.0
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         return self.by_numpy(x, axes, np.prod)
@@ -334,6 +402,9 @@ class ReduceLogSumExp(Reduce):
     single_only: ClassVar[bool] = True
     zero_of_zeros: ClassVar[bool] = False
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+
+    def nothing(self, dtype: DType) -> float:
+        return -math.inf
 
     def reference(self, x: Array, axes: Array | None = None) -> Any:
         top = np.max(x, axis=self.along(x.ndim, axes), keepdims=True, initial=_lowest(x.dtype))
@@ -396,6 +467,11 @@ class GlobalPool(Operator):
             raise ShapeError(f"{self.name}: input {list(x.dims)} has no spatial axes")
         return (TensorType(x.dtype, (*x.dims[:2], *(1,) * (x.rank - 2))),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        spatial = range(2, node.type(0).rank)
+        node.with_masked(0, spatial, neutral(node.type(0).dtype, greatest=False))
+        return node.same([*node.extents(0)[:2], *[1] * len(spatial)])
+
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype
         floats = dtype.is_float or dtype is DType.BF16
@@ -434,6 +510,12 @@ class GlobalAveragePool(GlobalPool):
     def finish(self, count: int) -> Epilogue:
         return ReduceFunction("over", count)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if node.changing(0) and max(node.changing(0)) >= 2:
+            axes = node.ints(*range(2, node.type(0).rank))
+            return [node.add("ReduceMean", node.input(0), axes, keepdims=1)]
+        return super().at_run_time(node)
+
     def reference(self, x: Array) -> Any:
         sums = np.float64 if x.dtype == np.float64 else np.float32
         return np.asarray(_mean(x, tuple(range(2, x.ndim)), True, sums)).astype(x.dtype)
@@ -465,6 +547,7 @@ class ArgMax(Operator):
     least: ClassVar[bool] = False
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     along_axis: ClassVar[bool] = True
+    counts_up: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -473,6 +556,13 @@ class ArgMax(Operator):
         if not x.dims[axis] and 0 not in (*x.dims[:axis], *x.dims[axis + 1 :]):
             raise ShapeError(f"{self.name}: axis {axis} of {list(x.dims)} has no elements")
         return (TensorType(I64, (*x.dims[:axis], *middle, *x.dims[axis + 1 :])),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents, axis = node.extents(0), self.axis % node.type(0).rank
+        if self.select_last_index and axis in node.changing(0):
+            raise SizeRefusedError(f"{self.name} of the last extreme along an axis whose extent a run decides")
+        node.with_masked(0, [axis], neutral(node.type(0).dtype, greatest=self.least))
+        return node.same([*extents[:axis], *[1] * self.keepdims, *extents[axis + 1 :]])
 
     def reference(self, x: Array) -> Any:
         find = np.argmin if self.least else np.argmax

@@ -12,6 +12,8 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import Piece, move, whole
 from tenon.network.graph.graph import Array, Stored, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import Expression, UndecidedError, equal, extreme, quotient
 from tenon.network.graph.types import I64, ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import (
     Alias,
@@ -24,11 +26,14 @@ from tenon.network.ops.base import (
     Site,
     Step,
     Weights,
+    as_objects,
     const_input,
+    objects,
     register,
     typed,
 )
 from tenon.network.ops.move import kept, normal_axis, own, reordered, same_memory
+from tenon.network.ops.sized_views import product, reshaped, target
 from tenon.network.ops.window import Ints
 
 
@@ -82,6 +87,10 @@ class Reshape(View):
             raise ShapeError(f"Reshape: {list(dims)} does not fit into {shape.tolist()}")
         return tuple(wanted)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        wanted = node.numbers(1, "the shape")
+        return [reshaped(node, target(node.extents(0), wanted, copies=not self.allowzero))]
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
         shape = const_input("Reshape", "shape", inputs, 1)
@@ -116,6 +125,11 @@ class Flatten(View):
         axis = self.axis if self.axis == len(dims) else normal_axis("Flatten", self.axis, max(1, len(dims)))
         return math.prod(dims[:axis]), math.prod(dims[axis:])
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)
+        axis = self.axis if self.axis >= 0 else self.axis + len(extents)
+        return [reshaped(node, [product(extents[:axis]), product(extents[axis:])])]
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)
         return (TensorType(x.dtype, self.shape(x.dims)),)
@@ -147,6 +161,16 @@ class Squeeze(View):
             raise ShapeError(f"Squeeze: not every axis of {sorted(gone)} of {list(dims)} has one element")
         return tuple(n for i, n in enumerate(dims) if i not in gone)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)
+        if node.has(1):
+            gone = [a % len(extents) for a in node.integers(1, "the list of axes")]
+        else:
+            gone = [i for i, e in enumerate(extents) if _single(e)]
+        if any(not e.known and e.most <= 1 for e in (extents[i] for i in gone)):
+            raise SizeRefusedError("it removes an axis that may be empty in a run")
+        return [reshaped(node, [e for i, e in enumerate(extents) if i not in gone])]
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
         return (TensorType(x.dtype, self.shape(x.dims, const_input("Squeeze", "axes", inputs, 1))),)
@@ -158,6 +182,14 @@ class Squeeze(View):
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), ((1, 3, 1, 2),), label="all")
         yield Case(cls(), ((2, 16, 1, 1), np.array([-1, 2])), (1,), label="vector")
+
+
+def _single(extent: Expression) -> bool:
+    try:
+        return equal(extent, 1)
+    except UndecidedError:
+        what = f"whether an axis has one element depends on its extent in a run, {extent}"
+        raise SizeRefusedError(what, "say in the model which axes it removes") from None
 
 
 @register
@@ -174,6 +206,12 @@ class Unsqueeze(View):
             raise ShapeError(f"Unsqueeze: axes {axes.tolist()} name one axis twice")
         rest = iter(dims)
         return tuple(1 if i in new else next(rest) for i in range(rank))
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        axes, rest = node.integers(1, "the list of axes"), iter(node.extents(0))
+        rank = node.type(0).rank + len(axes)
+        new = {a % rank for a in axes}
+        return node.same([1 if i in new else next(rest) for i in range(rank)])
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -195,6 +233,9 @@ class Same(Operator):
     """An operator that returns its first input, in any layout."""
 
     moves: ClassVar[bool] = True
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return node.same(*[node.extents(0)] * len(node.names))
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -297,6 +338,10 @@ class Shape(Known):
     def reference(self, x: Array) -> Array:
         return np.array(x.shape[self.start : self.end], np.int64)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)[self.start : self.end]
+        return [node.symbolic(objects(extents), TensorType(I64, (len(extents),)))]
+
     def result(self, site: Site) -> Array:
         return np.array(site.input(0).dims[self.start : self.end], np.int64)
 
@@ -321,6 +366,9 @@ class Size(Known):
 
     def reference(self, x: Array) -> Array:
         return np.array(x.size, np.int64)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [node.symbolic(as_objects(product(node.extents(0))), TensorType(I64, ()))]
 
     def result(self, site: Site) -> Array:
         return np.array(site.input(0).size, np.int64)
@@ -356,6 +404,12 @@ class ConstantOfShape(Known):
     def reference(self, shape: Array) -> Array:
         return np.full(tuple(shape), self.value.reshape(-1)[0])
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.numbers(0, "the shape")
+        largest = tuple(node.largest(e) for e in extents)
+        data = np.broadcast_to(self.value.reshape(-1)[0], largest)
+        return [node.state(node.constant(np.ascontiguousarray(data)), extents)]
+
     @classmethod
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), (np.array([2, 3]),), (0,), label="zeros")
@@ -380,6 +434,21 @@ class Range(Known):
     def reference(self, start: Array, limit: Array, delta: Array) -> Array:
         n = max(0, math.ceil((limit.item() - start.item()) / delta.item()))
         return np.asarray(start.item() + np.arange(n) * delta.item(), start.dtype)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        names = ("the start", "the limit", "the delta")
+        start, limit, delta = (node.numbers(i, what)[0] for i, what in enumerate(names))
+        if not delta.known or not delta.constant:
+            raise SizeRefusedError("its delta is known only at run time, or is zero")
+        step, way = abs(delta.constant), limit - start if delta.constant > 0 else start - limit
+        count = extreme([-quotient(-way, step), 0], greatest=True)
+        dtype, steps = node.type(0).dtype.numpy, np.arange(node.largest(count))
+        first = float(start.constant) if start.known else 0
+        values = node.constant((first + steps * float(delta.constant)).astype(dtype))
+        if not start.known:
+            number = node.whole("Cast", node.number(start), to=node.type(0).dtype.value)
+            values = node.whole("Add", values, number)
+        return [node.state(values, [count])]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

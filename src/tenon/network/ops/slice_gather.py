@@ -14,6 +14,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels.indexing import gather
 from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import ROW_MAJOR, TensorType
 from tenon.network.ops.base import (
     Alias,
@@ -29,6 +30,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import kept, normal_axis, part_offset
+from tenon.network.ops.sized_slices import from_start, padded, sliced
 from tenon.network.ops.window import Ints
 
 MOST_PIECES = 128
@@ -121,6 +123,9 @@ class Slice(Operator):
         ranges = (range(*s.indices(n)) for s, n in zip(self.slices(x.dims, given), x.dims, strict=True))
         return (TensorType(x.dtype, tuple(len(r) for r in ranges)),)
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [sliced(node)]
+
     def reference(self, x: Array, *given: Array | None) -> Array:
         return np.array(x[self.slices(x.shape, given)])
 
@@ -206,6 +211,12 @@ class Gather(Operator):
         if not n and i.size:
             raise ShapeError(f"Gather: axis {axis} of {list(x.dims)} has no elements to gather")
         return (TensorType(x.dtype, (*x.dims[:axis], *i.dims, *x.dims[axis + 1 :])),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents, axis = node.extents(0), normal_axis("Gather", self.axis, node.type(0).rank)
+        node.with_masked(1, node.changing(1), 0)
+        places = from_start(node, node.made(1), extents[axis])
+        return node.same([*extents[:axis], *node.extents(1), *extents[axis + 1 :]], inputs=[node.input(0), places])
 
     def reference(self, x: Array, indices: Array) -> Array:
         return np.array(np.take(x, indices, self.axis))
@@ -305,6 +316,9 @@ class Pad(Operator):
         if self.mode not in _PADDED:
             raise ShapeError(f"Pad: unknown mode '{self.mode}'")
         return (TensorType(x.dtype, self.extents(x.dims, pads, const_input("Pad", "axes", inputs, 3))),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return [padded(node, self.mode)]
 
     def reference(self, x: Array, pads: Array, value: Array | None = None, axes: Array | None = None) -> Array:
         tables = self.tables(x.shape, pads, axes)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon.machine.kernels import softmax as kernels
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.reduce import check_axes
@@ -30,6 +31,14 @@ class Softmax(Operator):
         x = typed(inputs)[0]
         check_axes(self.name, [self.axis], x.rank)
         return (TensorType(x.dtype, x.dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        axis = self.axis % node.type(0).rank
+        node.with_masked(0, [axis], -math.inf)
+        (result,) = node.same(node.extents(0))
+        if not self.log and axis in node.changing(0):
+            node.sizes.filled[result] = {axis: 0.0}
+        return [result]
 
     def reference(self, x: Array) -> Any:
         e = np.exp(x - x.max(self.axis, keepdims=True))

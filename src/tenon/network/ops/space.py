@@ -11,6 +11,8 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode
+from tenon.network.graph.sizes import exact
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.move import kept
@@ -34,6 +36,11 @@ class DepthToSpace(Operator):
             raise ShapeError(f"DepthToSpace: {list(x.dims)} has no channels for squares of {b} x {b}")
         n, c, h, w = x.dims
         return (TensorType(x.dtype, (n, c // (b * b), h * b, w * b)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        n, c, h, w = node.extents(0)
+        b = self.blocksize
+        return node.same([n, exact(c, b * b), h * b, w * b])
 
     def reference(self, x: Array) -> Array:
         n, c, h, w = x.shape
@@ -78,6 +85,11 @@ class SpaceToDepth(Operator):
             raise ShapeError(f"SpaceToDepth: {list(x.dims)} cannot be cut into squares of {b} x {b}")
         n, c, h, w = x.dims
         return (TensorType(x.dtype, (n, c * b * b, h // b, w // b)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        n, c, h, w = node.extents(0)
+        b = self.blocksize
+        return node.same([n, c * (b * b), exact(h, b), exact(w, b)])
 
     def reference(self, x: Array) -> Array:
         n, c, h, w = x.shape

@@ -35,7 +35,7 @@ def unrolled(graph: Graph, *, keep: Keep = lambda node: False) -> Graph:
     if (count := _count(graph, keep)) > writer.MOST_NODES:
         node = next(node for node in graph if node.bodies and not keep(node))
         what = f"loops expand to {count} nodes, more than {writer.MOST_NODES}"
-        remedy = "compile the model in f32, for a processor, without --ram: it keeps its loops"
+        remedy = "compile the model itself: it keeps its loops"
         raise UnsupportedError(graph.source, [Problem(str(node.origin), what, remedy)])
     copy = graph.copy()
     names = Names(copy)
@@ -64,9 +64,9 @@ def _copies(node: Node, keep: Keep) -> int:
     return len(op.iterations()) if isinstance(op, Scan) and not op.counted and not keep(node) else 1
 
 
-def in_integers(body: Graph) -> bool:
-    """Whether a body computes with integers only: there is nothing to quantise in it."""
-    return not any(value.type.dtype.is_float for node in body for value in node.outputs)
+def decided_at_run_time(node: Node) -> bool:
+    """Whether what a run computes decides which body runs, or how often."""
+    return isinstance(node.op, If) or (isinstance(node.op, Scan) and node.op.counted)
 
 
 def _named(graph: Graph, value: Value, node: Node, name: str) -> Value:
@@ -112,7 +112,7 @@ class _Unrolling:
         """All iterations of a loop.  Raises UnsupportedError where a state says how many there are."""
         if op.counted:
             what = "a loop whose number of iterations is known only at run time cannot be unrolled"
-            remedy = "fix what decides about it with --value, or compile it in f32, for a processor, without --ram"
+            remedy = "fix what decides about it with --value, or compile it for a processor"
             raise UnsupportedError(self.graph.source, [Problem(str(self.node.origin), what, remedy)])
         given = [self.node.input(i) for i in range(len(self.node.inputs))]
         states, sliced = given[: op.states], given[op.states : op.states + op.slices]

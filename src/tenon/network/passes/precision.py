@@ -127,10 +127,16 @@ def precision(
     def chosen(node: Node) -> str:
         return remembered(node)[0]
 
+    stored = weights(dtype, chosen)
+
+    def store(graph: Graph, log: Log) -> int:
+        known.clear()  # names are those of one graph: a body has others
+        return stored.run(graph, log)
+
     def reason(node: Node) -> str:
         return remembered(node)[1]
 
-    return [weights(dtype, chosen), activations(dtype, chosen, reason, left)]
+    return [replace(stored, run=store), activations(dtype, chosen, reason, left)]
 
 
 def states_f16(graph: Graph) -> bool:

@@ -59,11 +59,6 @@ def compile_features_in(graph: Graph, features: SoundFeatures) -> Graph:
     return new
 
 
-def computes_features(body: Graph) -> bool:
-    """Whether a graph is the body of the loop of features, which stays in floats where the network is quantised."""
-    return all(node.origin.type == FEATURES for node in body)
-
-
 def _quantised(steps: _Steps, x: Value, old: Value) -> Value:
     """The features as the integers that a quantised input takes."""
     quant = old.type.quant

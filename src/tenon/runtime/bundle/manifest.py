@@ -7,7 +7,7 @@ Annotations are evaluated eagerly, which makes opening bundles faster than evalu
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -109,6 +109,20 @@ class BundleTensor(NamedTuple):
     @property
     def type(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def size_ranges(tensors: Iterable[BundleTensor]) -> dict[str, SizeRange]:
+    """The ranges of the sizes among some inputs, by name."""
+    return {tensor.name: tensor.size for tensor in tensors if tensor.size is not None}
+
+
+def typed_text(tensor: BundleTensor, ranges: Mapping[str, SizeRange] = MappingProxyType({})) -> str:
+    """The type of an input or output, with the names of the sizes that are extents of it and, if they are among
+    ``ranges``, their ranges; an extent that the network computes has the range from 0 to the largest."""
+    dims = list(map(str, tensor.shape))
+    for axis, name in tensor.extents:
+        dims[axis] = f"{name}:{ranges[name]}" if name in ranges else name if name.isidentifier() else f"0..{dims[axis]}"
+    return f"{tensor.dtype}[{','.join(dims)}]"
 
 
 class CallRecord(NamedTuple):
@@ -255,12 +269,19 @@ class Manifest(NamedTuple):
 
     def ports(self) -> str:
         """Inputs and outputs on a line."""
-        inputs, outputs = (tensors((t.name, t.type) for t in group) for group in (self.own_inputs, self.outputs))
+        inputs, outputs = map(tensors, self._typed())
         return f"{inputs} -> {outputs}"
+
+    def _typed(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Names and types of inputs and outputs; sizes are in the shapes of the inputs that have them."""
+        ranges = size_ranges(self.inputs)
+        held = {name for t in self.inputs for _, name in t.extents}
+        inputs = [(t.name, typed_text(t, ranges)) for t in self.own_inputs if t.name not in held]
+        return inputs, [(t.name, typed_text(t)) for t in self.outputs]
 
     def html(self, title: str) -> str:
         """Inputs, outputs and sizes as a small table, for notebooks."""
-        inputs, outputs = ([(t.name, t.type) for t in group] for group in (self.own_inputs, self.outputs))
+        inputs, outputs = self._typed()
         sizes = (("weights", self.memory.constant), ("peak RAM", self.memory.peak))
         about = [("target", "", self.target.name), ("threads", "", f"1 to {self.threads}")]
         rows = [*tensor_rows(inputs, outputs), *((name, "", f"{n:,} B") for name, n in sizes), *about]

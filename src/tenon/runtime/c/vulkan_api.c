@@ -48,12 +48,30 @@ typedef struct {
 } VulkanMoreProperties;
 
 /* Vulkan 1.2: whether shaders may ask that floats of 16, 32 and 64 bits keep NaNs, infinities and signs of zeros, and
-   numbers below the normal ones, the latter of one width without the others. */
+   numbers below the normal ones, the latter of one width without the others, and that those of 16 bits are rounded to
+   the nearest. */
 typedef struct {
   VULKAN_HEAD
   uint32_t denorm_independence, rounding_independence, keeps16, keeps32, keeps64, denorms16, denorms32, denorms64,
-      others[9];
+      flushes[3], rounds16, others[5];
 } VulkanFloats;
+
+/* Vulkan 1.1: the features of Vulkan 1.0, and whether numbers of 16 bits can be loaded and stored. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t features[VULKAN_FEATURES];
+} VulkanMoreFeatures;
+
+typedef struct {
+  VULKAN_HEAD
+  uint32_t buffers, others[3];
+} VulkanStorage16;
+
+/* Vulkan 1.2: whether shaders compute with numbers of 16 and 8 bits. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t float16, int8;
+} VulkanFloat16;
 
 typedef struct {
   uint32_t flags, count, timestamp_bits, granularity[3];
@@ -156,11 +174,23 @@ typedef struct {
 } VulkanCache;
 
 typedef struct {
+  uint32_t number, offset;
+  size_t size;
+} VulkanConstant;
+
+typedef struct {
+  uint32_t count;
+  const VulkanConstant *constants;
+  size_t size;
+  const void *values;
+} VulkanConstants;
+
+typedef struct {
   VULKAN_HEAD
   uint32_t flags, stage;
   VulkanObject module;
   const char *entry;
-  const void *constants;
+  const VulkanConstants *constants;
 } VulkanStage;
 
 typedef struct {
@@ -315,7 +345,9 @@ static struct {
   VULKAN_FUNCTIONS
 } vk;
 #undef F
-static void (*vulkan_more_properties)(void *device, VulkanMoreProperties *properties); /* Vulkan 1.1 has it */
+/* Vulkan 1.1 has them. */
+static void (*vulkan_more_properties)(void *device, VulkanMoreProperties *properties);
+static void (*vulkan_more_features)(void *device, VulkanMoreFeatures *features);
 
 static int vulkan_load(void) {
 #ifdef _WIN32
@@ -327,6 +359,7 @@ static int vulkan_load(void) {
 #define F(result, name, parameters) device_function(library, "vk" #name, &vk.name) &&
   if (library && VULKAN_FUNCTIONS 1) {
     device_function(library, "vkGetPhysicalDeviceProperties2", &vulkan_more_properties);
+    device_function(library, "vkGetPhysicalDeviceFeatures2", &vulkan_more_features);
     return 0;
   }
 #undef F

@@ -42,6 +42,7 @@ struct DeviceQueue {
   DeviceOptions options;
   void *instance, *physical, *device, *queue, *commands, **kernels;
   uint32_t family;
+  VulkanNumbers16 numbers16; /* features that the device was asked for */
   VulkanRegion regions[DEVICE_REGIONS], staging;
   uint8_t *ports; /* the mutable region as the host sees it: `staging` */
   VulkanObject set_layout, layout, cache, pool, set, command_pool, fence;
@@ -218,6 +219,9 @@ static int vulkan_device(DeviceQueue *d) {
   VulkanDevice made = {.type = 3, .queue_count = 1, .queues = &queue, .features = features};
   int status = vulkan_check(d, features);
   if (status) return status;
+  d->numbers16 = vulkan_numbers16(d->physical);
+  d->numbers16.storage.next = &d->numbers16.arithmetic;
+  if (d->numbers16.storage.buffers) made.next = &d->numbers16.storage;
   status = vulkan_create_device(d, &made, &queue);
   if (status) return vulkan_failed(status, "opening the device");
   vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
@@ -238,7 +242,7 @@ static int vulkan_memory_type(const DeviceQueue *d, uint32_t types, uint32_t fla
 /* A buffer in memory with `flags`, and with `liked` if there is such memory. */
 static int vulkan_allocate(DeviceQueue *d, VulkanRegion *r, size_t size, uint32_t flags, uint32_t liked) {
   const VulkanBuffer made = {
-      .type = VULKAN_BUFFER, .size = size ? (size + 3) / 4 * 4 : 4, .usage = VULKAN_STORAGE | VULKAN_COPIED};
+      .type = VULKAN_BUFFER, .size = size ? (size + 15) / 16 * 16 : 16, .usage = VULKAN_STORAGE | VULKAN_COPIED};
   VulkanRequirements needed;
   int status = vk.CreateBuffer(d->device, &made, NULL, &r->buffer);
   if (status) return status;
@@ -358,13 +362,23 @@ static int vulkan_interface(DeviceQueue *d) {
 }
 
 static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
+  static const VulkanConstant constants[] = {{0, 0, sizeof(uint32_t)}, {1, sizeof(uint32_t), sizeof(uint32_t)}};
   const VulkanFloats floats = vulkan_floats(d->physical);
-  uint32_t *words = malloc(device_shaders[shader].size);
+  const uint32_t exact[] = {(uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats)};
+  const VulkanConstants values = {2, constants, sizeof exact, exact};
+  const DeviceShader *s = &device_shaders[shader];
+  const int is_16 = s->words16 && d->numbers16.storage.buffers;
+  const size_t size = is_16 ? s->size16 : s->size;
+  uint32_t *words = malloc(size);
   if (!words) return VULKAN_NO_HOST_MEMORY;
-  const VulkanModule code = {
-      .type = VULKAN_MODULE, .size = vulkan_copied(words, &device_shaders[shader], &floats), .words = words};
+  const VulkanModule code = {.type = VULKAN_MODULE,
+                             .size = vulkan_copied(words, is_16 ? s->words16 : s->words, size, &floats),
+                             .words = words};
   VulkanPipeline made = {.type = VULKAN_PIPELINE,
-                         .stage = {.type = VULKAN_STAGE, .stage = VULKAN_SHADER, .entry = "main"},
+                         .stage = {.type = VULKAN_STAGE,
+                                   .stage = VULKAN_SHADER,
+                                   .entry = "main",
+                                   .constants = is_16 ? &values : NULL},
                          .layout = d->layout};
   int status = vk.CreateShaderModule(d->device, &code, NULL, &made.stage.module);
   free(words);

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from tenon.errors import InputError
 from tenon.gpu_options import GpuOptions
 from tenon.network.graph.dtype import Array
-from tenon.runtime.bundle.manifest import Binding
+from tenon.runtime.bundle.manifest import Binding, BundleTensor, size_ranges, typed_text
 from tenon.runtime.engine.device_queue import DeviceQueue, has_queue
-from tenon.runtime.engine.io import Given, cropped, strings, views
+from tenon.runtime.engine.io import Given, cropped, fill, strings, views
+from tenon.runtime.engine.sizes import check_size, placed
 from tenon.runtime.engine.thread_pool import ThreadPool
 
 
@@ -31,8 +32,11 @@ class ShapeBinding:
         self.inputs = views(mutable, tuple(tensor for tensor in binding.inputs if not tensor.calls_device))
         self.outputs = views(mutable, binding.outputs)
         self.strings = strings(binding.inputs)
-        self.sizes = {tensor.name: tensor.size for tensor in binding.inputs if tensor.size is not None}
+        self.sizes = size_ranges(binding.inputs)
         self.states = frozenset(tensor.name for tensor in binding.inputs if tensor.state)
+        self.optional = frozenset((*self.sizes, *self.states))
+        own = (tensor for tensor in binding.inputs if not tensor.calls_device)
+        self._fed = tuple(tensor for tensor in own if tensor.size is None)
         self._reset = getattr(library, f"{binding.entry}_reset") if self.states else None
         self._whole = not any(t.string or t.extents for t in binding.outputs)
         self.pool: ThreadPool | DeviceQueue
@@ -44,8 +48,21 @@ class ShapeBinding:
     def check_sizes(self) -> None:
         """Raise InputError if a size that the inputs hold is out of its range."""
         for name, size in self.sizes.items():
-            if (number := int(self.inputs[name].item())) not in size:
-                raise InputError(f"size '{name}' is {number}, and the network was compiled for {size}")
+            check_size(name, int(self.inputs[name].item()), size)
+
+    def set_largest(self) -> None:
+        """Set all sizes to the largest."""
+        for name, size in self.sizes.items():
+            self.inputs[name][...] = size.most
+
+    def fill(self, given: Given) -> None:
+        """Copy every feed into the input of its name, and set the sizes that follow from their shapes.  Raises
+        InputError for feeds that do not fit; nothing is written then."""
+        targets, sizes = self.inputs, dict[str, int]()
+        if self.sizes:
+            arrays = {name: array for name, (array, _) in given.items()}
+            targets, sizes = placed(self.inputs, self.binding.inputs, arrays)
+        fill(targets, given, self.region, self.strings, sizes)
 
     @property
     def kept(self) -> list[tuple[str, int, str]]:
@@ -64,14 +81,19 @@ class ShapeBinding:
 
     def fits(self, given: Given) -> bool:
         """Whether the given arrays have the shapes of the inputs."""
-        return all(
-            given[name][0].shape == (array.shape[:-1] if name in self.strings else array.shape)
-            for name, array in self.inputs.items()
-            if name in given
+        return all(self._takes(t, given[t.name][0].shape) for t in self._fed if t.name in given)
+
+    def _takes(self, tensor: BundleTensor, shape: tuple[int, ...]) -> bool:
+        """Whether an input takes an array of that shape."""
+        wanted = tensor.shape[:-1] if tensor.string else tensor.shape
+        sizes = {axis: self.sizes[name] for axis, name in tensor.extents}
+        return len(shape) == len(wanted) and all(
+            n in sizes[axis] if axis in sizes else n == most
+            for axis, (n, most) in enumerate(zip(shape, wanted, strict=True))
         )
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}[{','.join(map(str, array.shape))}]" for name, array in self.inputs.items())
+        return ", ".join(t.name + typed_text(t, self.sizes).removeprefix(t.dtype) for t in self._fed if not t.state)
 
 
 def fitting(bindings: Sequence[ShapeBinding], given: Given) -> int:

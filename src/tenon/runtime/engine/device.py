@@ -24,9 +24,10 @@ from tenon.machine.toolchain.compiler import Compiler
 from tenon.network.graph.dtype import Array, swapped
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.bundle.link import link_freestanding, program_objects
-from tenon.runtime.bundle.manifest import Manifest
+from tenon.runtime.bundle.manifest import Manifest, size_ranges
 from tenon.runtime.engine.io import Feeds, cropped, fill, named, strings, views
-from tenon.runtime.engine.timing import Times, fill_randomly
+from tenon.runtime.engine.sizes import placed
+from tenon.runtime.engine.timing import Times, fill_randomly, value_ranges
 
 _INPUT, _OUTPUT = "input.bin", "output.bin"
 _STATUS = {
@@ -216,9 +217,8 @@ class RemoteBundle:
         if rounds < 1:
             raise InputError(f"{rounds} rounds: at least 1 is needed")
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
-        ranges = {t.name: t.range for t in self.manifest.inputs if t.range is not None}
         inputs = views(region, self.manifest.inputs)
-        fill_randomly(inputs, ranges)
+        fill_randomly(inputs, value_ranges(self.manifest.inputs))
         for array in inputs.values():
             array[...] = self._ordered(array)
         return region.tobytes()
@@ -226,7 +226,11 @@ class RemoteBundle:
     def _region(self, feeds: Feeds) -> bytes:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
         inputs = views(region, self.manifest.inputs)
-        fill(inputs, named(inputs, feeds), region, strings(self.manifest.inputs))
+        ranges = size_ranges(self.manifest.inputs)
+        given = named(inputs, feeds, ranges)
+        arrays = {name: array for name, (array, _) in given.items()}
+        targets, sizes = placed(inputs, self.manifest.inputs, arrays) if ranges else (inputs, {})
+        fill(targets, given, region, strings(self.manifest.inputs), sizes)
         for array in inputs.values():
             array[...] = self._ordered(array)
         return region.tobytes()

@@ -21,7 +21,7 @@ from tenon.runtime.engine import files
 from tenon.runtime.engine.bindings import ShapeBinding, fitting
 from tenon.runtime.engine.device_queue import DeviceProperties, DeviceQueue
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM, DeviceTensor, borrowed
-from tenon.runtime.engine.io import Feeds, fill, fill_plain, named
+from tenon.runtime.engine.io import Feeds, fill_plain, named
 from tenon.runtime.engine.locks import Locked
 from tenon.runtime.engine.processors import Cores, choose
 from tenon.runtime.engine.thread_pool import check_status
@@ -142,6 +142,7 @@ class Engine(Locked):
         self._calls = [self._device_calls(binding, region) for binding in every]
         self._number = 0
         self._select(0)
+        self._bindings[0].set_largest()
         self._bindings[0].reset()
         self._arena = arena
         self._stamped: StampedThreadPool | None = None
@@ -180,6 +181,7 @@ class Engine(Locked):
             if not 0 <= number < len(self._bindings):
                 raise InputError(f"'{self.name}' has no binding {number}: they are 0 to {len(self._bindings) - 1}")
             self._select(number)
+            self._bindings[number].set_largest()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -252,10 +254,9 @@ class Engine(Locked):
 
     def _fill(self, feeds: Feeds) -> None:
         """Select the binding that takes the feeds, and copy them to its inputs."""
-        given = named(self.inputs, feeds, self._bindings[self._number].states)
+        given = named(self.inputs, feeds, self._bindings[self._number].optional)
         self._select(fitting(self._bindings, given))
-        chosen = self._bindings[self._number]
-        fill(self.inputs, given, chosen.region, chosen.strings)
+        self._bindings[self._number].fill(given)
 
     def timestamps(self) -> Array:
         """Run once on what ``inputs`` holds: the time in nanoseconds before the first kernel call and after each.

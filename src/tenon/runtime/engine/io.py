@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,18 +52,18 @@ def strings(tensors: tuple[BundleTensor, ...]) -> frozenset[str]:
     return frozenset(t.name for t in tensors if t.string)
 
 
-def named(inputs: Mapping[str, Array], feeds: Feeds, states: Set[str] = frozenset()) -> Given:
-    """The feeds by name; ``states`` are inputs that need none.  Raises InputError for unknown or missing names, and for
-    objects that are not arrays."""
-    needed = [name for name in inputs if name not in states]
+def named(inputs: Mapping[str, Array], feeds: Feeds, optional: Container[str] = ()) -> Given:
+    """The feeds by name; those of ``optional`` (sizes, states) need not be given.  Raises InputError for unknown or
+    missing names, and for objects that are not arrays."""
+    needed = {name: array for name, array in inputs.items() if name not in optional}
     if not isinstance(feeds, Mapping):
         if len(needed) != 1:
-            raise InputError(f"give a dict of arrays: this network has inputs {_list(inputs)}")
-        feeds = {needed[0]: feeds}
+            raise InputError(f"give a dict of arrays: this network has inputs {_list(needed)}")
+        feeds = {next(iter(needed)): feeds}
     if unknown := [name for name in feeds if name not in inputs]:
-        raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(inputs)}")
+        raise InputError(f"no input named '{unknown[0]}': this network's inputs are {_list(needed)}")
     if missing := [name for name in needed if name not in feeds]:
-        raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(inputs)}")
+        raise InputError(f"input '{missing[0]}' is missing: this network's inputs are {_list(needed)}")
     return {name: (as_array(name, value), value) for name, value in feeds.items()}
 
 
@@ -94,19 +95,27 @@ def fill(
     given: Given,
     region: Array,
     texts: Set[str] = frozenset(),
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Copy every feed into the input of its name; all is checked before anything is written.
 
     ``given`` is the result of ``named``, ``region`` the memory of all inputs.  Feeds may be views of it; their values
     before the call are used.  The inputs in ``texts`` take arrays of strings, or of their
-    bytes.  Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
+    bytes.  ``sizes`` are the sizes of the run, by the names of the inputs that hold them.
+    Raises InputError for a wrong shape or dtype (nothing is cast silently) and for strings without room.
     """
-    checked = {name: _checked(name, array, value, inputs[name], texts) for name, (array, value) in given.items()}
+    checked = {
+        name: _checked(name, array, value, inputs[name], texts)
+        for name, (array, value) in given.items()
+        if name not in sizes
+    }
     for name, array in checked.items() if len(checked) > 1 else ():
         if array is not inputs[name] and np.may_share_memory(array, region):
             checked[name] = array.copy()
     for name, array in checked.items():
         inputs[name][...] = array  # NumPy handles a feed that overlaps its own input
+    for name, size in sizes.items():
+        inputs[name][...] = size
 
 
 def _bytes(name: str, value: Array, target: Array) -> Array:

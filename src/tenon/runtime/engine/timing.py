@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
+from tenon.runtime.bundle.manifest import BundleTensor
 from tenon.runtime.engine.engine import Engine
 
 
@@ -78,12 +79,18 @@ def measure(call: Callable[[], object], rounds: int) -> Times:
 
 def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, Times]:
     """The warm-up runs (None if there are none) and the measured runs, on random input, without copies."""
-    fill_randomly(engine.inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
+    fill_randomly(engine.inputs, value_ranges(engine.manifest.inputs))
 
     def run() -> object:
         return engine.run(copy=False)
 
     return measure(run, warmup) if warmup > 0 else None, measure(run, rounds)
+
+
+def value_ranges(tensors: Iterable[BundleTensor]) -> dict[str, tuple[float, float]]:
+    """The minimum and maximum of inputs where they are known; sizes that a run chooses are the largest."""
+    known = {t.name: t.range for t in tensors if t.range is not None}
+    return known | {t.name: (t.size.most, t.size.most) for t in tensors if t.size is not None}
 
 
 def fill_randomly(

@@ -29,7 +29,7 @@ from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.files import check_folder, open_container
 from tenon.runtime.engine.io import views
 from tenon.runtime.engine.saved_bundle import SavedBundle
-from tenon.runtime.engine.timing import fill_randomly
+from tenon.runtime.engine.timing import fill_randomly, value_ranges
 from tenon.runtime.engine.verify import verify
 from tenon.tools.devices.deploy import KEEP, Deployed, deploy
 from tenon.tools.devices.facts import DeviceFacts, ask, target_of
@@ -185,7 +185,7 @@ def _check(connection: Connection, session: RemoteSession, bundle: Bundle, own: 
 
 def _random_feeds(engine: Engine | RemoteBundle) -> dict[str, Array]:
     inputs = engine.inputs
-    fill_randomly(inputs, {t.name: t.range for t in engine.manifest.inputs if t.range is not None})
+    fill_randomly(inputs, value_ranges(engine.manifest.inputs))
     return {name: array.copy() for name, array in inputs.items()}
 
 

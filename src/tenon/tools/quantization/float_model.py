@@ -10,7 +10,7 @@ from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
 from tenon.network.ops.traits import is_quantised
-from tenon.network.ops.unroll import unrolled
+from tenon.network.ops.unroll import decided_at_run_time, unrolled
 from tenon.network.passes.integers.splits import slice_splits
 from tenon.pipeline import Model, load
 from tenon.tools.quantization.concatenated_inputs import separate_inputs
@@ -87,7 +87,8 @@ def float_graph(model: Model | Graph) -> Graph:
 
 def _graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], dict[str, str]]:
     """The graph in floats, the ranges that a quantised one brings along, and what its tensors are called in it."""
-    given = with_open_batches(unrolled(model.copy() if isinstance(model, Graph) else load(model)))
+    read = model.copy() if isinstance(model, Graph) else load(model)
+    given = with_open_batches(unrolled(read, keep=decided_at_run_time))  # those stay in floats
     if given.incomplete:
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):

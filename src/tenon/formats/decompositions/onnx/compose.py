@@ -40,7 +40,8 @@ def _trilu(node: OnnxNode) -> Results:
     k = int(node.constant_input(1, "k").item()) if node.has(1) else 0
     distance = np.arange(cols) - np.arange(rows)[:, None]
     kept = distance >= k if node.attributes.get("upper", 1) else distance <= k
-    return [node.add("Where", node.constant(kept, "kept"), x, node.typed_scalar("zero", 0))]
+    mask = node.builder.sized_like(node.constant(kept, "kept"), x)
+    return [node.add("Where", mask, x, node.typed_scalar("zero", 0))]
 
 
 def _eye_like(node: OnnxNode) -> Results:
@@ -150,6 +151,7 @@ def _dropout(node: OnnxNode) -> Results:
     ratio = float(node.constant_input(1, "the ratio").item()) if node.has(1) else node.attributes.get("ratio", 0.5)
     if not training or ratio == 0:
         true = node.constant(np.broadcast_to(np.array(True), node.dims_of(0)), "mask")
+        true = node.builder.sized_like(true, node.input(0))
         return [node.add("Identity", x), true]
     seed = node.attributes.get("seed")
     if seed is None:
@@ -413,3 +415,23 @@ COMPOSED: dict[str, Callable[[OnnxNode], Results | None]] = {
     "Unique": _unique,
 }
 """None: the operator needs no decomposition."""
+
+SIZED = frozenset(
+    {
+        "ArrayFeatureExtractor",
+        "BatchNormalization",
+        "Binarizer",
+        "Compress",
+        "DequantizeLinear",
+        "Dropout",
+        "GlobalLpPool",
+        "LpNormalization",
+        "MaxPool",
+        "NonMaxSuppression",
+        "NonZero",
+        "QuantizeLinear",
+        "Trilu",
+        "Unique",
+    }
+)
+"""Those that read no extents of what they are given, or take extents that are known only at run time."""

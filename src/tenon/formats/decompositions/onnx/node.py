@@ -46,6 +46,9 @@ class OnnxBuilder(NodeBuilder, Protocol):
     def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         """The outputs of an operator whose last output is the extent of the others along these axes."""
 
+    def sized_like(self, value: Value, like: Value) -> Value:
+        """A new constant whose last axes have the extents, at run time, of those of another tensor."""
+
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         """Note that only ``extent`` elements along an axis of a value are there; the rest is zeros."""
 

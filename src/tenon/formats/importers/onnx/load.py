@@ -20,6 +20,7 @@ from tenon.formats.wire.protobuf import DamagedError, varint
 from tenon.network.graph.bind import ANY_RANK, Shapes, bind_types, open_batches
 from tenon.network.graph.fixed import bindings, check_names
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.size_range import Size
 from tenon.network.graph.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def _widened(
     bound = {name: given for name, given in shapes.items() if name not in {f"{text}.width" for text in wide}}
     for name, width in wide.items():
         given = shapes.get(name)
-        if given is not None and not isinstance(given, int):
+        if given is not None and not isinstance(given, int | Size):
             bound[name] = (*given, width)
         if types[name].shape != (ANY_RANK,):
             types[name] = replace(types[name], shape=(*types[name].shape, width))

@@ -13,7 +13,7 @@ import numpy as np
 from tenon.formats.decompositions.onnx.node import Entry, StringTensor, TensorSequence
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.fixed import remedy
-from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
+from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.writer import Mark, Writer, is_known
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class NodeImporter(Protocol):
     def state_extent(self, value: Value, axis: int, extent: Value) -> None:
         """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
 
-    def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
-        """Report the tensors whose extents depend on data that ``nodes`` make and something reads."""
+    def closed(self, results: Sequence[Value], origin: Origin) -> None:
+        """Report results of a body whose extents only a run knows."""
 
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import some nodes of a graph, with what its names stand for."""
@@ -128,10 +128,10 @@ class SubgraphNode:
 
     def body(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
         """The outputs of a sub-graph whose nodes become a body."""
-        before = len(self.importer.graph)
         results = self.inline(graph, arguments)
-        self.importer.close_extents(self.importer.graph.nodes[before:], flat(results))
-        return results
+        made = [self.importer.writer.sizes.made(v, self.origin) for v in flat(results)]
+        self.importer.closed(made, self.origin)
+        return rebuilt(results, made)
 
     def choose(self, condition: Value, a: Entry, b: Entry) -> Entry:
         """``a`` where the condition holds at run time, else ``b``."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
-from tenon.formats.decompositions.onnx.compose import COMPOSED
+from tenon.formats.decompositions.onnx.compose import COMPOSED, SIZED
 from tenon.formats.decompositions.onnx.contrib import DOMAINS, SAME
 from tenon.formats.decompositions.onnx.node import Entry, OnnxNode, StringTensor, TensorSequence
 from tenon.formats.decompositions.onnx.same_padding import crop_between_windows
@@ -29,7 +29,8 @@ from tenon.formats.wire.onnx_tensors import STRING, TensorError, array, is_missi
 from tenon.network import ops
 from tenon.network.graph.bind import remedy
 from tenon.network.graph.fixed import data_for
-from tenon.network.graph.graph import Array, Graph, Node, Origin, Value
+from tenon.network.graph.graph import Array, Graph, Origin, Value
+from tenon.network.graph.sized_node import FIX
 from tenon.network.graph.strings import encoded
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.graph.writer import HOSTILE, Writer, is_known, reason
@@ -47,6 +48,8 @@ Results = Sequence[Value | None] | None
 """The outputs of a decomposed operator; None if it needs no decomposition."""
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
+_BY_EXTENTS = ("Gradient", "Scan", "SplitToSequence")
+"""Those that make nodes for each place along an axis."""
 
 
 class OnnxImporter:
@@ -58,12 +61,12 @@ class OnnxImporter:
         self.opset = opset
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.bindings: Mapping[str, AttributeProto] = {}
-        self.counted: dict[Value, tuple[int, Value]] = {}
         self.empty: set[Value] = set()  # results of operators that find nothing, whatever the data is
         self.asked = False  # whether an operator that needs shapes was reported
         self.failed: set[Value] = set()  # values that are missing because of a problem that is reported already
         self.graph = Graph(self.proto.name or file.stem, file.name)
         self.writer = Writer(self.graph, len(file.data))
+        self.writer.sizes.counting = True
         self.scope: Scope = ChainMap({})
         declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
         infos = (*self.proto.value_info, *self.proto.output, *self.proto.input)
@@ -87,7 +90,7 @@ class OnnxImporter:
         """A graph input, or the constant that the user fixed it to.  Raises InputError and ShapeError."""
         given = self.file.values.get(name)
         if given is None:
-            return self.graph.add_input(self.writer.names.fresh(name), type)
+            return self.writer.sizes.open(self.graph.add_input(self.writer.names.fresh(name), type))
         if text:
             raise InputError(f"--value {name}: it holds strings; only numbers can be fixed")
         self.graph.fixed.add(name)
@@ -101,7 +104,6 @@ class OnnxImporter:
         if missing and not self.writer.problems:
             raise FormatError(f"{self.file.name}: no node computes the output(s) {', '.join(map(repr, missing))}")
         if self.writer.problems:  # all problems are reported together
-            self.refuse_readers()
             self.ask_for_shapes()
         self.writer.finish()
         for name in outputs:
@@ -118,9 +120,10 @@ class OnnxImporter:
                 if value is not None:
                     self.check_extents(part, value)
                     self.graph.outputs.append(self.returned(part, value))
-        self.deliver_extents()
+        self.refuse_untyped_readers()
+        self.graph.sizes |= self.writer.sizes.ranges
+        self.writer.sizes.deliver(Origin(self.file.name))
         self.graph.prune()
-        self.refuse_readers()
         self.writer.finish()
         dims = [d for v in self.proto.output for d in v.type.tensor_type.shape.dim]
         stated = any(d.HasField("dim_value") and d.dim_value == 0 for d in dims)  # which the file says are empty
@@ -137,12 +140,13 @@ class OnnxImporter:
                 hint = remedy(v.name, v.type, v.name in self.graph.strings)
                 self.writer.report(f"input '{v.name}'", "compiling needs its shape", hint, shape=True, inputs=[v])
 
-    def refuse_readers(self) -> None:
-        """Report the operators that read a tensor whose extent depends on data."""
-        for value in self.counted:
-            for reader in value.uses:
-                what = f"reads '{value.name}', whose extent depends on data"
-                self.writer.report(reader.origin, what, "cut the model before it with --to")
+    def refuse_untyped_readers(self) -> None:
+        """Report the operators that read a tensor whose extent a run decides and whose type is not known."""
+        for value in self.writer.sizes.extents:
+            for reader in () if value.typed else value.uses:
+                unbound = "; ".join(remedy(v.name, v.type) for v in self.graph.inputs if not v.type.bound)
+                what = f"reads '{value.name}', whose extent depends on data, and needs its shape"
+                self.writer.report(reader.origin, what, unbound, shape=True)
 
     def mark(self) -> ImportMark:
         """The present state, for ``restore``."""
@@ -159,18 +163,14 @@ class OnnxImporter:
 
     def state_extent(self, value: Value, axis: int, extent: Value) -> None:
         """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
-        self.counted[value] = axis, extent
+        self.writer.sizes.count(value, axis, extent)
 
-    def close_extents(self, nodes: Sequence[Node], results: Sequence[Value]) -> None:
-        """Report the tensors whose extents depend on data that ``nodes``, part of a body, make and something reads."""
-        for node in nodes:
-            for value in node.outputs:
-                if self.counted.pop(value, None) is None:
-                    continue
-                returned = [node.origin] if any(v is value for v in results) else []
-                if origins := [*(reader.origin for reader in value.uses), *returned]:
-                    what = f"reads or returns '{value.name}' in a branch or a loop, and its extent depends on data"
-                    self.writer.report(origins[0], what, "cut the model before it with --to")
+    def closed(self, results: Sequence[Value], origin: Origin) -> None:
+        """Report results of a body whose extents only a run knows."""
+        for value in results:
+            if value in self.writer.sizes.extents:
+                what = f"a branch or a loop returns '{value.name}', whose extents are known only at run time"
+                self.writer.report(origin, what, "cut the model before it with --to")
 
     def check_extents(self, name: str, value: Value) -> None:
         """Report an output that has no elements although the file says that it has."""
@@ -184,22 +184,6 @@ class OnnxImporter:
                 "bind the shapes that the model is meant for with --shape",
                 shape=True,
             )
-
-    def deliver_extents(self) -> None:
-        """Give the true extents of outputs that depend on data beside them."""
-        for value, (axis, count) in self.counted.items():
-            if not self.graph.is_output(value):
-                continue
-            names = (name for extents in self.graph.extents.values() for _, name in extents)
-            name = next((n for n in names if self.named(n) is count), "")
-            if not name:
-                name = count.name = self.writer.names.fresh(f"{value.name}.extent")
-                self.graph.outputs.append(count)
-            self.graph.extents[value.name] = ((axis, name),)
-
-    def named(self, name: str) -> Value | None:
-        """The graph output of that name."""
-        return next((v for v in self.graph.outputs if v.name == name), None)
 
     def returned(self, name: str, value: Value) -> Value:
         """``value`` as the output ``name``: a branch that was inlined, or a clash, may have named it otherwise."""
@@ -304,6 +288,8 @@ class OnnxImporter:
         if own is not None:
             return self.expand(own, node, origin, entries)
         if node.op_type in _CONTROL:
+            if node.op_type in _BY_EXTENTS:
+                self.refuse_extents(node.op_type, entries)
             return _CONTROL[node.op_type](SubgraphNode(self, node, origin, entries, scope))
         if node.op_type == "Identity" and not isinstance(entries[0], Value | StringTensor):
             return entries
@@ -352,10 +338,18 @@ class OnnxImporter:
 
     def composed(self, import_node: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
         """The outputs of a decomposed operator.  Raises RefusedError."""
+        if node.type not in SIZED:
+            self.refuse_extents(node.type, node.inputs)
         try:
             return import_node(node)
         except UnknownError as error:
             raise RefusedError(str(error), self.writer.fixing(error.value)) from None
+
+    def refuse_extents(self, type: str, entries: Sequence[Entry]) -> None:
+        """Raises RefusedError for an operand whose extents only a run knows."""
+        values = [v for entry in entries for v in _tensors(entry)]
+        if any(v in self.writer.sizes.extents for v in values if v is not None):
+            raise RefusedError(f"{type} cannot take a tensor whose extents are known only at run time", FIX)
 
     def layer(self, node: NodeProto, origin: Origin, inputs: list[Value | None], read: set[str]) -> OnnxNode:
         """The node with its inputs, its attributes and names for its outputs up to the last that is read."""
@@ -376,6 +370,7 @@ class OnnxImporter:
         if node.op_type not in STRINGS:
             able = ", ".join(STRINGS)
             raise RefusedError(f"it reads strings, and Tenon has no {node.op_type} of strings", f"there are {able}")
+        self.refuse_extents(node.op_type, entries)
         inputs = [entry.bytes if isinstance(entry, StringTensor) else entry for entry in entries]
         known = [entry for entry in inputs if not isinstance(entry, TensorSequence)]
         if len(known) < len(inputs) or not all(v is None or is_known(v) for v in known):
@@ -525,7 +520,7 @@ class _NodeBuilder:
             self.importer.empty.update(nothing)
             return nothing
         for value, axis in zip(values, axes, strict=True):
-            if axis is not None:
+            if axis is not None and not value.typed:
                 self.set_extent(value, axis, extent)
         return values
 
@@ -535,6 +530,10 @@ class _NodeBuilder:
             return value
         data = np.ascontiguousarray(value.array[(slice(None),) * axis + (slice(0, extent),)])
         return self.constant(data, "cropped")
+
+    def sized_like(self, value: Value, like: Value) -> Value:
+        sizes = self.importer.writer.sizes
+        return sizes.state(value, sizes.of(like)[like.type.rank - value.type.rank :])
 
     def set_extent(self, value: Value, axis: int, extent: Value) -> None:
         self.importer.state_extent(value, axis, extent)

@@ -72,7 +72,7 @@ class DeviceC(CLike):
 
     def stored(self, t: Type, address: Address, value: str) -> str:
         if t in _VECTORS and not self.aligned:
-            parts = [f"{moved(address, i).element} = all_four.{name};" for i, name in enumerate("xyzw")]
+            parts = [f"{moved(address, i).element} = {e};" for i, e in enumerate(self.elements(t, "all_four"))]
             return f"{{ const {self.type(t)} all_four = {value}; {' '.join(parts)} }}"
         if t in _VECTORS:
             return f"*{self.vector_pointer(t, address)} = {value};"
@@ -100,9 +100,18 @@ class DeviceC(CLike):
     def vector_conversion(self, source: Type, target: Type) -> str:
         """The function that converts each element of a vector."""
         name, one = f"{target}_of_{source}", self.conversion(Type(source.dtype), Type(target.dtype))
-        elements = self.vector(target, [f"{one}(a.{lane})" for lane in "xyzw"])
+        elements = self.vector(target, [f"{one}({element})" for element in self.elements(source, "a")])
         head = self.signature(name, f"{self.type(source)} a", self.type(target))
-        return self.require(name, lambda: f"{head} {{\n  return {elements};\n}}")
+        quick = self.quick_vector_conversion(source.dtype, target.dtype)
+        return self.require(name, lambda: f"{head} {{\n{quick}  return {elements};\n}}")
+
+    def quick_vector_conversion(self, source: DType, target: DType) -> str:
+        """Lines that return the converted vector ``a`` where the device can convert it at once."""
+        return ""
+
+    def elements(self, t: Type, vector: str) -> list[str]:
+        """The elements of a vector in a variable."""
+        return [f"{vector}.{lane}" for lane in "xyzw"]
 
     def on_instruction(self, s: Instruction) -> None:
         """A call of its function, where the language has one."""

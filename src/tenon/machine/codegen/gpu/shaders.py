@@ -10,7 +10,7 @@ from tenon.machine.codegen.gpu.words import GROUP, OPERANDS, WordC
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.plan.program import Place, Program, Region
 
-_Key = tuple[Kernel, bool, tuple[Region, ...]]
+_Key = tuple[Kernel, bool, bool, tuple[Region, ...]]
 
 
 class Shaders:
@@ -27,9 +27,11 @@ class Shaders:
 
     def number(self, step: KernelLaunch) -> int:
         """The number of the entry that runs a step."""
-        key = step.call.kernel, step.work_items is not None, tuple(place.region for place in step.call.args)
+        aligned = all(map(multiple_of_16, step.call.args))
+        key = step.call.kernel, step.work_items is not None, aligned, tuple(place.region for place in step.call.args)
         if key not in self.numbers:
             self.numbers[key] = len(self.entries)
+            self.dialect.aligned = aligned
             self.dialect.regions = {b.name: p.region for b, p in _operands(step)}
             name = self.dialect.kernel(step.call.kernel, step.work_items)
             self.entries.append(self.dialect.entry(len(self.entries), name, step))
@@ -39,6 +41,11 @@ class Shaders:
     def text(self) -> str:
         """The program."""
         return self.dialect.program(self.entries)
+
+
+def multiple_of_16(place: Place) -> bool:
+    """Whether an operand lies at a multiple of 16 bytes, in every iteration of the loops around its step."""
+    return not any(n % 16 for n in (place.offset, *(a.step for a in place.advances)))
 
 
 def steps_of_shaders(program: Program, backend: Backend) -> tuple[KernelLaunch, ...]:

@@ -14,7 +14,7 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
-from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, steps_of_shaders
+from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.codegen.reset import reset, reset_text
 from tenon.machine.kernel_ir.loops import Buffer, Kernel
@@ -82,7 +82,7 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
     dialect, names = language.dialect(), dict[tuple[Kernel, bool], str]()
     dialect.taken |= {_kernel_name(p, i) for p in programs for i in range(len(p.calls))}
 
-    loose = {call.kernel for p in programs for call in p.calls if not all(map(_multiple_of_16, call.args))}
+    loose = {call.kernel for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
@@ -197,11 +197,7 @@ def _shared(language: DeviceLanguage, b: Buffer) -> str:
 def _aligned_address(language: DeviceLanguage, place: Place) -> str:
     """The address of an operand, with what its compiler needs to know to load several elements at once."""
     address = _address(place)
-    return language.aligned.format(address=address) if _multiple_of_16(place) else address
-
-
-def _multiple_of_16(place: Place) -> bool:
-    return not any(n % 16 for n in (place.offset, *(a.step for a in place.advances)))
+    return language.aligned.format(address=address) if multiple_of_16(place) else address
 
 
 def _address(place: Place) -> str:

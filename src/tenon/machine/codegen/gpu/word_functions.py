@@ -46,6 +46,50 @@ WORDS = {
 }
 """A narrow element in its word, and the bits of that word that change when it is stored."""
 
+QUOTIENT = {
+    "leading_bits": ("{float}", "{float} a", "return {as_float}({as_word}(a) & 0xfffff000u);"),
+    "left_over": (
+        "{float}",
+        "{float} a, {float} b, {float} q",
+        "return (((a - leading_bits(q) * leading_bits(b)) - leading_bits(q) * (b - leading_bits(b)))\n"
+        "    - (q - leading_bits(q)) * leading_bits(b)) - (q - leading_bits(q)) * (b - leading_bits(b));",
+    ),
+    "neighbour": (
+        "{float}",
+        "{float} a, {float} q, {float} left",
+        "if ((left > 0.0f) == (a > 0.0f)) {{ return {as_float}({as_word}(q) + 1u); }}\n"
+        "  return {as_float}({as_word}(q) - 1u);",
+    ),
+    "nearest": (
+        "{float}",
+        "{float} b, {float} q, {float} other, {float} left",
+        "if (abs(left) > 0.5f * abs(b * (other - q))) {{ return other; }}\n  return q;",
+    ),
+    "nearer": (
+        "{float}",
+        "{float} a, {float} b, {float} q, {float} left",
+        "return nearest(b, q, neighbour(a, q, left), left);",
+    ),
+    "nearest_quotient": (
+        "{float}",
+        "{float} a, {float} b, {float} q",
+        "return nearer(a, b, q, left_over(a, b, q));",
+    ),
+    "closer": ("{float}", "{float} a, {float} b, {float} q", "return q + left_over(a, b, q) / b;"),
+    "quotient": (
+        "{float}",
+        "{float} a, {float} b",
+        "if (abs(a) < 8.67e-19f || abs(a) > 1.15e18f || abs(b) < 8.67e-19f || abs(b) > 1.15e18f) {{ return a / b; }}\n"
+        "  return nearest_quotient(a, b, closer(a, b, a / b));",
+    ),
+}
+"""A quotient of f32 that is rounded to the nearest, by what a quotient of a few units in the last place leaves over.
+
+Products of halves of the numbers' bits are exact, as are the differences of what they leave, whether multiplication and
+subtraction are fused or not (T. J. Dekker, "A floating-point technique for extending the available precision", 1971).
+Quotients of numbers beyond 2**60, whose remainders may not be, are left as they are.
+"""
+
 NARROW = "if (v < {zero}) {{ return 0; }}\n  if (v >= {of}(below)) {{ return below - 1; }}\n  return {int}(v);"
 """An integer as an index."""
 

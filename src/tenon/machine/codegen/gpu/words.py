@@ -7,7 +7,7 @@ lies: so the kernels of two steps are the same where their operands lie in the s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from tenon.machine.codegen.address import Address, offset_text
 from tenon.machine.codegen.backend import KernelLaunch
 from tenon.machine.codegen.clike import CLike, Makers, TemplateWords, computable, safe
 from tenon.machine.codegen.gpu.dialect import DeviceC
-from tenon.machine.codegen.gpu.word_functions import BODIES, CONVERSIONS, NARROW, WORDS
+from tenon.machine.codegen.gpu.word_functions import BODIES, CONVERSIONS, NARROW, QUOTIENT, WORDS
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.codegen.scalar_functions import ZERO_SAFE
@@ -41,6 +41,11 @@ def computed(dtype: DType) -> DType:
     if dtype.bytes == 8 or dtype is F32:
         return dtype
     return I32 if dtype.is_signed or dtype in (DType.Q8, DType.B2) else U32
+
+
+def paired(t: Type) -> bool:
+    """Whether a vector is held as two words."""
+    return t.lanes == 4 and t.dtype.bytes == 2
 
 
 class WordC(DeviceC):
@@ -127,11 +132,8 @@ class WordC(DeviceC):
 
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
-        if t.lanes > 1 and t.dtype.bytes == 2 and address.array in self.regions:
-            return self.vector(t, self.loaded_pairs(address, t))
         if t.lanes > 1:
-            one = Type(t.dtype)
-            return self.vector(t, [self.load(one, replace(address, at=address.at + i)) for i in range(t.lanes)])
+            return self.loaded_vector(t, address)
         if address.array not in self.regions:
             return address.element
         words, number = self.located(address)
@@ -139,15 +141,12 @@ class WordC(DeviceC):
             return self.loaded_wide(t.dtype, words, number)
         if t.dtype.bytes == 4:
             return self.of_word(self.word(words, number), t.dtype)
-        part = self.required(f"part{8 * t.dtype.bytes}")
-        text = f"{part}({self.word(words, self.word_of(number, t.dtype))}, {number})"
+        text = self.loaded_part(t.dtype, words, number)
         return self.narrowed(self.converted(text, U32, I32), t.dtype) if computed(t.dtype) is I32 else text
 
     def stored(self, t: Type, address: Address, value: str) -> str:
         if t.lanes > 1:
-            paired = t.dtype.bytes == 2 and address.array in self.regions
-            each = self.stored_pairs(address, t) if paired else self.stored_each(address, t)
-            return f"{{ {self.constant(self.type(t), 'whole', value)} {' '.join(each)} }}"
+            return self.stored_vector(t, address, value)
         if address.array not in self.regions:
             return f"{address.element} = {value};"
         words, number = self.located(address)
@@ -155,27 +154,54 @@ class WordC(DeviceC):
             return self.stored_wide(t.dtype, words, number, value)
         if t.dtype.bytes == 4:
             return self.whole_stored(words, number, self.to_word(value, t.dtype))
-        at, change = self.word_of(number, t.dtype), self.required(f"change{8 * t.dtype.bytes}")
-        return self.changed(words, at, f"{change}({self.word(words, at)}, {number}, {self.to_word(value, t.dtype)})")
+        return self.stored_part(t.dtype, words, number, self.to_word(value, t.dtype))
 
-    def loaded_pairs(self, address: Address, t: Type) -> list[str]:
-        """Four neighbouring elements of 16 bits, of whole words, which the proof shows to be aligned."""
-        words, number = self.located(address)
-        at = self.word_of(number, t.dtype)
-        pairs = [self.word(words, f"{at}{place}") for place in ("", " + 1")]
-        return [half for pair in pairs for half in (f"{pair} & 0xffffu", f"{pair} >> 16u")]
+    def loaded_part(self, dtype: DType, words: str, number: str) -> str:
+        """The bits of a narrow element, as a number without a sign."""
+        part = self.required(f"part{8 * dtype.bytes}")
+        return f"{part}({self.word(words, self.word_of(number, dtype))}, {number})"
 
-    def stored_each(self, address: Address, t: Type) -> Iterator[str]:
-        """The statements that store the elements of the vector ``whole``."""
-        for i, lane in enumerate("xyzw"):
-            yield self.stored(Type(t.dtype), replace(address, at=address.at + i), f"whole.{lane}")
+    def stored_part(self, dtype: DType, words: str, number: str, value: str) -> str:
+        """The statement that stores the lowest bits of a word as a narrow element."""
+        at, change = self.word_of(number, dtype), self.required(f"change{8 * dtype.bytes}")
+        return self.changed(words, at, f"{change}({self.word(words, at)}, {number}, {value})")
 
-    def stored_pairs(self, address: Address, t: Type) -> Iterator[str]:
-        """The same of elements of 16 bits: whole words, which the proof shows to be aligned."""
-        words, number = self.located(address)
-        for place, (low, high) in (("", "xy"), (" + 1", "zw")):
-            at = f"{self.word_of(number, t.dtype)}{place}"
-            yield self.whole_stored(words, at, f"whole.{low} | (whole.{high} << 16u)")
+    # ----------------------------------------------------------------------------------- vectors of four
+    def loaded_vector(self, t: Type, address: Address) -> str:
+        """Four neighbouring elements; those of 16 bits are whole words, which the proof shows to be aligned."""
+        if paired(t) and address.array in self.regions:
+            words, number = self.located(address)
+            return f"{self.type(t)}({', '.join(self.word(words, at) for at in self.pair_places(number))})"
+        one = Type(t.dtype)
+        return self.vector(t, [self.load(one, replace(address, at=address.at + i)) for i in range(t.lanes)])
+
+    def stored_vector(self, t: Type, address: Address, value: str) -> str:
+        """The statement that stores four neighbouring elements."""
+        if paired(t) and address.array in self.regions:
+            words, number = self.located(address)
+            low, high = self.pair_places(number)
+            each = [self.whole_stored(words, low, "whole.x"), self.whole_stored(words, high, "whole.y")]
+        else:
+            elements = enumerate(self.elements(t, "whole"))
+            each = [self.stored(Type(t.dtype), replace(address, at=address.at + i), e) for i, e in elements]
+        return f"{{ {self.constant(self.type(t), 'whole', value)} {' '.join(each)} }}"
+
+    def pair_places(self, number: str) -> list[str]:
+        """The numbers of the two words of four elements of 16 bits."""
+        at = self.word_of(number, DType.F16)
+        return [at, f"({at}) + 1"]
+
+    def vector(self, t: Type, elements: Sequence[str]) -> str:
+        """Elements of 16 bits are held in two words."""
+        if paired(t):
+            elements = [f"{low} | ({high} << 16u)" for low, high in zip(elements[::2], elements[1::2], strict=True)]
+        return f"{self.type(t)}({', '.join(elements)})"
+
+    def elements(self, t: Type, vector: str) -> list[str]:
+        """The elements of a vector in a variable."""
+        if paired(t):
+            return [half for word in "xy" for half in (f"{vector}.{word} & 0xffffu", f"{vector}.{word} >> 16u")]
+        return [f"{vector}.{lane}" for lane in "xyzw"]
 
     def located(self, address: Address) -> tuple[str, str]:
         """The array of words in which an operand's element lies, and the element's number."""
@@ -184,7 +210,7 @@ class WordC(DeviceC):
 
     def word_of(self, number: str, dtype: DType) -> str:
         """The number of the word in which a narrow element lies."""
-        return f"({number}) / {4 // dtype.bytes}"
+        return f"({number}) >> {2 // dtype.bytes}u"
 
     def of_word(self, text: str, dtype: DType) -> str:
         """A word as a value of a type of 4 bytes."""
@@ -196,7 +222,7 @@ class WordC(DeviceC):
 
     def required(self, name: str) -> str:
         """The helper function of that name, of those that work on words."""
-        return self.require(name, lambda: self.helper_text(name, WORDS[name]))
+        return self.require(name, lambda: self.helper_text(name, (WORDS | QUOTIENT)[name]))
 
     # ---------------------------------------------------------------------------------- literals
     def literal(self, e: Const) -> str:
@@ -227,7 +253,15 @@ class WordC(DeviceC):
             return fused
         if e.name == "div" and not e.type.dtype.is_float and safe(e.args[1]):
             return f"({a} / {b})"
+        if e.name == "div" and e.type.dtype is F32:
+            return self.rounded_quotient(bare(a), bare(b))
         return super().infix(e, a, b)
+
+    def rounded_quotient(self, a: str, b: str) -> str:
+        """A quotient of f32, rounded once: those of the languages may be 2.5 units in the last place off."""
+        for helper in QUOTIENT:
+            self.required(helper)
+        return f"quotient({a}, {b})"
 
     def exactly(self, e: Expr) -> str:
         return self.value(e)

@@ -1,12 +1,17 @@
-"""GLSL for Vulkan: buffers of words, 64-bit numbers where the device has them."""
+"""GLSL for Vulkan: buffers of words, 64-bit numbers where the device has them.
+
+A program with 16-bit numbers is compiled twice, the second time with SIXTEEN_BITS for devices that load, store and
+convert them (``spirv``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.backend import KernelLaunch
-from tenon.machine.codegen.gpu.words import ARRAYS, GROUP, NAMES, OPERANDS, WordC
+from tenon.machine.codegen.gpu.words import ARRAYS, GROUP, NAMES, OPERANDS, WordC, paired
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.kernel_ir.loops import Barrier, Type
 from tenon.machine.plan.program import Region
@@ -46,7 +51,12 @@ _WIDENED = {
     DType.I32: ("uint64_t", "int a", "return packUint2x32(uvec2(uint(a), uint(a >> 31)));"),
     DType.U32: ("uint64_t", "uint a", "return packUint2x32(uvec2(a, 0u));"),
 }
-_VECTORS = {DType.F32: "vec4", DType.I32: "ivec4", **dict.fromkeys((DType.U32, DType.F16, DType.BF16), "uvec4")}
+_VECTORS = {
+    DType.F32: "vec4",
+    DType.I32: "ivec4",
+    DType.U32: "uvec4",
+    **dict.fromkeys((DType.F16, DType.BF16), "uvec2"),
+}
 _BITS = {
     (DType.I64, DType.F64): "int64BitsToDouble",
     (DType.F64, DType.I64): "doubleBitsToInt64",
@@ -65,19 +75,46 @@ _BODIES = {
         "  return (high << 1) | int(rounded >> 31);"
     ),
 }
-_HALF = (
-    "{float}",
-    "{word} a",
-    "{let} rest = a & 0x3ffu;\n"
-    "  if ((a & 0x7c00u) != 0u) {{ return unpackHalf2x16(a).x; }}\n"
-    "  return {as_float}({as_word}({float}(rest) * 5.9604644775390625e-8f) | ((a & 0x8000u) << 16u));",
-)
-"""A half float: the built-in function may take numbers below the normal ones as zero, and its opposite rounds as the
-device likes."""
+_F16, _F32 = DType.F16, DType.F32
+_HALVES = {
+    (_F16, _F32): (
+        "{float}",
+        "{word} a",
+        "#ifdef SIXTEEN_BITS\n"
+        "  if (denorms16 || (a & 0x7c00u) != 0u) {{ return float(unpackFloat2x16(a).x); }}\n"
+        "#endif\n"
+        "  if ((a & 0x7c00u) != 0u) {{ return unpackHalf2x16(a).x; }}\n"
+        "  return {as_float}({as_word}({float}(a & 0x3ffu) * 5.9604644775390625e-8f) | ((a & 0x8000u) << 16u));",
+    ),
+    (_F32, _F16): (
+        *WordC.conversions[_F32, _F16][:2],
+        "#ifdef SIXTEEN_BITS\n"
+        "  if (rounds16 && (denorms16 || abs(a) >= 6.103515625e-5f)) {{\n"
+        "    return packFloat2x16(f16vec2(a, 0.0f));\n"
+        "  }}\n"
+        f"#endif\n  {WordC.conversions[_F32, _F16][2]}",
+    ),
+}
+"""A half float: the built-in functions of all devices may take numbers below the normal ones as zero, and round as the
+device likes.  The host says by constants what conversions of the device do."""
+_AT_ONCE = {
+    (_F16, _F32): ("denorms16", "vec4(vec2(unpackFloat2x16(a.x)), vec2(unpackFloat2x16(a.y)))"),
+    (_F32, _F16): (
+        "denorms16 && rounds16",
+        "uvec2(packFloat2x16(f16vec2(a.xy)), packFloat2x16(f16vec2(a.zw)))",
+    ),
+}
+"""When four are converted at once, and how."""
 _PROGRAM = """\
 /* Each function run_N is a program of its own; main calls all of them, so that they are compiled together. */
 #version 450
 #extension GL_ARB_gpu_shader_int64 : {wide}
+#ifdef SIXTEEN_BITS
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+layout(constant_id = 0) const bool denorms16 = false; /* floats of 16 bits below the normal ones are converted */
+layout(constant_id = 1) const bool rounds16 = false;  /* floats are rounded to the nearest of 16 bits */
+#endif
 layout(local_size_x = 64) in;
 {buffers}
 layout(push_constant) uniform Operands {{ int first[{operands}]; }};
@@ -86,6 +123,18 @@ void main() {{
 {calls}
 }}
 """
+_BUFFER = """\
+{head} {{ uint {words}[]; }};
+{head}Pairs {{ uvec2 {pairs}[]; }};
+{head}Quads {{ uvec4 {quads}[]; }};
+#ifdef SIXTEEN_BITS
+{head}Halves {{ uint16_t {halves}[]; }};
+#define load_{half}(n) uint({halves}[n])
+#define store_{half}(n, value) {halves}[n] = uint16_t(value)
+#else
+#define load_{half}(n) part16({words}[(n) >> 1], n)
+#define store_{half}(n, value) atomicXor({words}[(n) >> 1], change16({words}[(n) >> 1], n, value))
+#endif"""
 _GROUP = "int(gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x)"
 _ENTRY = """\
 void run_{number}() {{
@@ -104,7 +153,7 @@ class Glsl(WordC):
     reserved = tuple(_WORDS.split())
     function_names = frozenset(_FUNCTIONS.split())
     bodies: ClassVar[Mapping[str, str]] = _BODIES
-    conversions: ClassVar = {**WordC.conversions, (DType.F16, DType.F32): _HALF}
+    conversions: ClassVar = {**WordC.conversions, **_HALVES}
     integer_suffixes: ClassVar[Mapping[DType, str]] = {**WordC.integer_suffixes, DType.I64: "L", DType.U64: "UL"}
     as_float = "uintBitsToFloat"
     as_word = "floatBitsToUint"
@@ -113,8 +162,38 @@ class Glsl(WordC):
     def type(self, t: Type) -> str:
         return _VECTORS[t.dtype] if t.lanes == 4 and t.dtype in _VECTORS else super().type(t)
 
-    def vector(self, t: Type, elements: Sequence[str]) -> str:
-        return f"{self.type(t)}({', '.join(elements)})"
+    def loaded_part(self, dtype: DType, words: str, number: str) -> str:
+        if dtype.bytes == 1:
+            return super().loaded_part(dtype, words, number)
+        self.required("part16")
+        return f"load_{_view(words, 'half')}({number})"
+
+    def stored_part(self, dtype: DType, words: str, number: str, value: str) -> str:
+        if dtype.bytes == 1:
+            return super().stored_part(dtype, words, number, value)
+        self.required("change16")
+        return f"store_{_view(words, 'half')}({number}, {bare(value)});"
+
+    def loaded_vector(self, t: Type, address: Address) -> str:
+        """At once, where it is known to be aligned."""
+        if not (self.aligned and address.array in self.regions):
+            return super().loaded_vector(t, address)
+        words, number = self.located(address)
+        vector = f"{_view(words, 'pairs' if paired(t) else 'quads')}[({number}) >> 2]"
+        return self.of_word(vector, t.dtype) if t.dtype is DType.F32 else f"{self.type(t)}({vector})"
+
+    def stored_vector(self, t: Type, address: Address, value: str) -> str:
+        if not (self.aligned and address.array in self.regions):
+            return super().stored_vector(t, address, value)
+        words, number = self.located(address)
+        bits = self.to_word(value, t.dtype) if t.dtype is DType.F32 else value if paired(t) else f"uvec4({bare(value)})"
+        return f"{_view(words, 'pairs' if paired(t) else 'quads')}[({number}) >> 2] = {bits};"
+
+    def quick_vector_conversion(self, source: DType, target: DType) -> str:
+        if (source, target) not in _AT_ONCE:
+            return ""
+        when, value = _AT_ONCE[source, target]
+        return f"#ifdef SIXTEEN_BITS\n  if ({when}) {{ return {value}; }}\n#endif\n"
 
     def converted(self, text: str, source: DType, target: DType) -> str:
         """Mesa 22 compares integers that were widened to 64 bits wrongly with constants: they are put together."""
@@ -183,6 +262,14 @@ def _start(step: KernelLaunch) -> str:
     return f"{item}\n  if (item >= {step.work_items.length}) return;"
 
 
+def _view(words: str, kind: str) -> str:
+    """The name of a view of an array of words."""
+    return f"{words.removesuffix('_words')}_{kind}"
+
+
 def _buffer(binding: int, region: Region) -> str:
-    access = "readonly " if region is Region.CONSTANT else ""
-    return f"layout(std430, binding = {binding}) {access}buffer {region.name.title()} {{ uint {ARRAYS[region]}[]; }};"
+    """The array of words of a region, and views of the same memory as pairs, as four words and in 16 bits."""
+    array, access = ARRAYS[region], "readonly " if region is Region.CONSTANT else ""
+    views = {kind: _view(array, kind) for kind in ("half", "halves", "pairs", "quads")}
+    head = f"layout(std430, binding = {binding}) {access}buffer {region.name.title()}"
+    return _BUFFER.format(words=array, head=head, **views)

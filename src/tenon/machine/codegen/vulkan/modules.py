@@ -4,12 +4,14 @@ The program's ``main`` calls the kernels' entries, one after the other.  Every m
 without names.  Arithmetic on floats is done as written (NoContraction): drivers reorder other sums, and take
 (a + b) - b for a.  NaNs, infinities and signs of zeros are to be kept (SignedZeroInfNanPreserve): drivers take
 comparisons followed by a choice for a minimum, which drops NaNs; and numbers below the normal ones (DenormPreserve),
-which drivers may take for zero.  Hosts leave out what a device does not offer.
+which drivers may take for zero; floats of 16 bits are to be rounded to the nearest (RoundingModeRTE).  Hosts leave out
+what a device does not offer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from struct import unpack
 
 Instruction = tuple[int, ...]
@@ -22,7 +24,8 @@ _FIRST = (_CAPABILITY, _EXTENSION, 11, 14)
 _ANNOTATIONS = (71, 72)
 _TYPES = range(19, 40)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
-_KEPT, _FLOAT64 = (4461, 4459), 10
+_KEPT, _ROUNDED, _FLOAT64 = (4461, 4459), 4462, 10
+_FLOAT16, _STORAGE16, _BINDING, _ALIASED = 9, 4433, 33, 20
 _CONSTANT, _WORKGROUP = 43, 4
 _INT_TYPE, _FLOAT_TYPE, _VECTOR_TYPE = 21, 22, 23
 _MAIN = (0x6E69616D, 0)
@@ -61,6 +64,11 @@ def modules(words: Sequence[int], groups: Sequence[int]) -> Iterator[tuple[int, 
     for entry, group in zip(entries, groups, strict=True):
         made = _module(instructions, functions, entry, group)
         yield (*words[:_HEADER], *(word for instruction in made for word in instruction))
+
+
+def uses_16_bits(words: Sequence[int]) -> bool:
+    """Whether a module of one kernel needs a device with numbers of 16 bits."""
+    return any(_code(i) == _CAPABILITY and i[1] in (_FLOAT16, _STORAGE16) for i in _instructions(words))
 
 
 def shared_bytes(words: Sequence[int]) -> int:
@@ -118,13 +126,19 @@ def _module(
     kept = _reached({**outside, **functions}, entry)
     assert main not in kept
     inputs = [n for n in kept if n in outside and _code(outside[n][0]) == _VARIABLE and outside[n][0][3] == _INPUT]
+    lacking = _unused({i[:3] for n in kept if n in outside for i in outside[n]})
+    widths = _widths([i for i in instructions[:first] if i not in lacking])
     for kind in _FIRST:
-        yield from (i for i in instructions[:first] if _code(i) == kind)
+        yield from (i for i in instructions[:first] if _code(i) == kind and i not in lacking)
         yield from _KEEPING.get(kind, ())
+        yield from _ROUNDING.get(kind, ()) if 16 in widths else ()
     yield _instruction(_ENTRY_POINT, _COMPUTE, entry, *_MAIN, *sorted(inputs))
     yield _instruction(_MODE, entry, _LOCAL_SIZE, group, 1, 1)
-    yield from (_instruction(_MODE, entry, mode, bits) for bits in _widths(instructions) for mode in _KEPT)
-    yield from (i for i in instructions[:first] if _code(i) in _ANNOTATIONS and i[1] in kept)
+    yield from (_instruction(_MODE, entry, mode, bits) for bits in widths for mode in _KEPT)
+    yield from [_instruction(_MODE, entry, _ROUNDED, 16)] if 16 in widths else []
+    annotations = [i for i in instructions[:first] if _code(i) in _ANNOTATIONS and i[1] in kept]
+    yield from annotations
+    yield from (_instruction(_DECORATE, number, _ALIASED) for number in _views(annotations))
     bodies = [i for number, body in functions.items() if number in kept for i in body]
     yield from (_instruction(_DECORATE, i[2], _NO_CONTRACTION) for i in bodies if _code(i) in _ARITHMETIC)
     yield from (i for i in instructions[first:end] if _definition(i) in kept)
@@ -142,9 +156,31 @@ _KEEPING = {
 """The instructions that allow modules to ask what floats keep, behind instructions of the same code."""
 
 
-def _widths(instructions: Iterable[Instruction]) -> list[int]:
-    """The bits of the floats of a program."""
-    return [32, 64] if _instruction(_CAPABILITY, _FLOAT64) in instructions else [32]
+_ROUNDING = {_CAPABILITY: [_instruction(_CAPABILITY, 4467)]}
+_STORAGE16_EXTENSION = _instruction(_EXTENSION, *unpack("<6I", b"SPV_KHR_16bit_storage\0\0\0"))
+
+
+def _widths(instructions: Sequence[Instruction]) -> list[int]:
+    """The bits of the floats of a module with these capabilities."""
+    widths = {_FLOAT16: 16, _FLOAT64: 64}
+    return sorted([32, *(bits for number, bits in widths.items() if _instruction(_CAPABILITY, number) in instructions)])
+
+
+def _unused(types: Set[Instruction]) -> list[Instruction]:
+    """The capabilities and extensions for numbers of 16 bits that a module of these types has no use for."""
+    unused = []
+    if not any(_code(t) == _FLOAT_TYPE and t[2] == 16 for t in types):
+        unused.append(_instruction(_CAPABILITY, _FLOAT16))
+    if not any(_code(t) == _INT_TYPE and t[2] == 16 for t in types):
+        unused += [_instruction(_CAPABILITY, _STORAGE16), _STORAGE16_EXTENSION]
+    return unused
+
+
+def _views(annotations: Sequence[Instruction]) -> list[int]:
+    """The arrays that are views of one buffer, of those that a module uses."""
+    bindings = {i[1]: i[3] for i in annotations if i[2] == _BINDING}
+    shared = [binding for binding, count in Counter(bindings.values()).items() if count > 1]
+    return [number for number, binding in bindings.items() if binding in shared]
 
 
 def _named(instruction: Instruction) -> Iterator[int]:

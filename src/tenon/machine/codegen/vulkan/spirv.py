@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError
-from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
+from tenon.machine.codegen.vulkan.modules import modules, shared_bytes, uses_16_bits
 
 _NAMES = ("glslangValidator", "glslang")
 _OPTIONS = ("-V", "--target-env", "vulkan1.0", "-S", "comp")
@@ -21,9 +21,10 @@ _WIDE = {"int64": r"\bu?int64_t\b", "float64": r"\bdouble\b"}
 _DECLARATION = """\
 enum {{ DEVICE_INT64 = {int64}, DEVICE_FLOAT64 = {float64} }}; /* whether kernels use 64-bit integers and floats */
 typedef struct {{
-  const uint32_t *words;
-  unsigned size, shared; /* bytes of the module, and of memory that a work group shares */
+  const uint32_t *words, *words16; /* words16: the module for devices with numbers of 16 bits, 0 if it is no other */
+  unsigned size, size16, shared;   /* bytes of the modules, and of memory that a work group shares */
 }} DeviceShader;"""
+_MACRO, _USES = "SIXTEEN_BITS", r"(load_\w+_half|store_\w+_half|f16\w*_of|f32\w*_of_f16)"
 
 
 def embedded(text: str, groups: Sequence[int]) -> str:
@@ -32,29 +33,48 @@ def embedded(text: str, groups: Sequence[int]) -> str:
     Raises ToolchainError if the compiler is not installed, or with its report if it refuses the program.
     """
     made = list(modules(spirv(text), groups))
+    made16 = with_16_bits(text, groups)
     uses = {name: int(bool(re.search(word, text))) for name, word in _WIDE.items()}
-    rows = "\n".join(f"  {{shader_{i}, {4 * len(words)}, {shared_bytes(words)}}}," for i, words in enumerate(made))
+    rows = [
+        f"  {{shader_{i}, {f'shader16_{i}' if i in made16 else '0'}, {4 * len(words)}, {4 * len(made16.get(i, ()))}, "
+        f"{shared_bytes(words)}}},"
+        for i, words in enumerate(made)
+    ]
     return "\n".join(
         [
             _DECLARATION.format_map(uses),
-            *(_table(i, words) for i, words in enumerate(made)),
-            f"static const DeviceShader device_shaders[] = {{\n{rows}\n  {{0, 0, 0}},\n}};",
+            *(_table(f"shader_{i}", words) for i, words in enumerate(made)),
+            *(_table(f"shader16_{i}", words) for i, words in made16.items()),
+            "static const DeviceShader device_shaders[] = {",
+            *rows,
+            "  {0, 0, 0, 0, 0},\n};",
         ]
     )
 
 
-def _table(number: int, words: Sequence[int]) -> str:
+def with_16_bits(text: str, groups: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """The modules of a program for devices that compute with numbers of 16 bits, where they differ from the usual ones,
+    by the numbers of the kernels."""
+    if not re.search(rf"^(?!#define).*\b{_USES}", text, re.MULTILINE):
+        return {}
+    made = modules(spirv(text, _MACRO), groups)
+    return {i: words for i, words in enumerate(made) if uses_16_bits(words)}
+
+
+def _table(name: str, words: Sequence[int]) -> str:
     lines = (", ".join(f"{word:#x}" for word in words[i : i + _COLUMNS]) for i in range(0, len(words), _COLUMNS))
-    return "\n".join([f"static const uint32_t shader_{number}[] = {{", *(f"  {line}," for line in lines), "};"])
+    return "\n".join([f"static const uint32_t {name}[] = {{", *(f"  {line}," for line in lines), "};"])
 
 
 @lru_cache(maxsize=16)
-def spirv(text: str) -> tuple[int, ...]:
-    """The words of a program's module.  One process for all kernels: the compiler takes 0.1 s to start."""
+def spirv(text: str, macro: str = "") -> tuple[int, ...]:
+    """The words of a program's module, with a macro defined.  One process for all kernels: the compiler takes 0.1 s to
+    start."""
     with scratch() as folder:
         source, made = folder / "kernels.comp", folder / "kernels.spv"
         source.write_text(text)
-        command = [compiler(), *_OPTIONS, "-o", str(made), str(source)]
+        defined = [f"-D{macro}"] if macro else []
+        command = [compiler(), *_OPTIONS, *defined, "-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not made.exists():
             report = (done.stdout + done.stderr).replace(str(folder), "").strip()

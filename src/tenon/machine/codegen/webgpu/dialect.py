@@ -23,7 +23,8 @@ _WIDE = (DType.F64, DType.I64, DType.U64)
 _VECTORS = {
     DType.F32: "vec4<f32>",
     DType.I32: "vec4<i32>",
-    **dict.fromkeys((DType.U32, DType.F16, DType.BF16), "vec4<u32>"),
+    DType.U32: "vec4<u32>",
+    **dict.fromkeys((DType.F16, DType.BF16), "vec2<u32>"),
 }
 _ROUNDING = 12582912.0
 """1.5 * 2**23, by whose sum and difference kernels round to an integer (``kernels.math``)."""
@@ -115,9 +116,6 @@ class Wgsl(WordC):
     # ---------------------------------------------------------------------------------- operations
     def type(self, t: Type) -> str:
         return _VECTORS[t.dtype] if t.lanes == 4 and t.dtype in _VECTORS else super().type(t)
-
-    def vector(self, t: Type, elements: Sequence[str]) -> str:
-        return f"{self.type(t)}({', '.join(elements)})"
 
     def converted(self, text: str, source: DType, target: DType) -> str:
         """Negative constants are no words."""
@@ -224,7 +222,9 @@ class Wgsl(WordC):
 
     def renamed(self, text: str) -> str:
         """Words of the language that are names of kernels and values; those that it prints itself stay."""
-        words = "|".join(word for word in self.reserved if word not in ("array", "bool", "f32", "i32", "u32", "vec4"))
+        words = "|".join(
+            word for word in self.reserved if word not in ("array", "bool", "f32", "i32", "u32", "vec2", "vec4")
+        )
         return re.sub(rf"(?<!/\* )\b({words})\b", r"\1_", text)
 
 

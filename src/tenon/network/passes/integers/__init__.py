@@ -66,8 +66,9 @@ PAIRS = (Add, Div, Mul, PRelu, Sub)
 
 
 def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list[Problem]:
-    """Rewrite ``graph`` in place; returns what stays in float, with reasons.  ``log`` gets a line per rule that
-    declines."""
+    """Rewrite ``graph`` and the bodies in it in place; returns what stays in float, with reasons.  ``log`` gets a line
+    per rule that declines."""
+    inside = [problem for node in graph for body in node.bodies for problem in to_integers(body, arithmetic, log)]
     left: dict[int, Problem] = {}
     rule = Rule("integers", IsOp("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
@@ -81,7 +82,7 @@ def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list
     if arithmetic != "onnx":
         _quantize_as_tflite(graph, left)
     nodes = {id(node) for node in graph}
-    return [problem for node, problem in left.items() if node in nodes]
+    return [*inside, *(problem for node, problem in left.items() if node in nodes)]
 
 
 def _chosen(match: Match, *, arithmetic: Arithmetic) -> Result:

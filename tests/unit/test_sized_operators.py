@@ -1,0 +1,219 @@
+"""Models whose extents a run decides, beside ONNX Runtime, at several sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from sized_models import check
+from tenon.network.graph.graph import Array
+from tenon.network.graph.size_range import Size
+
+SIZES = {"L": Size("L", 1, 9), "M": Size("M", 2, 6), "H": Size("H", 8, 32, 8), "W": Size("W", 8, 40, 16)}
+RUNS = [
+    {"L": 1, "M": 2, "H": 8, "W": 8},
+    {"L": 4, "M": 5, "H": 24, "W": 40},
+    {"L": 9, "M": 6, "H": 32, "W": 24},
+]
+
+
+def parsed(signature: str, body: str, opset: int = 19) -> onnx.ModelProto:
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> net {signature} {{ {body} }}'
+    return onnx.parser.parse_model(text)
+
+
+def feeds(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> dict[str, Array]:
+    """Random inputs; integers are below 2, so that they are indices."""
+    rng, given = np.random.default_rng(seed), {}
+    for value in model.graph.input:
+        dims = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
+        kind = value.type.tensor_type.elem_type
+        if kind == onnx.TensorProto.FLOAT:
+            given[value.name] = rng.uniform(-1, 1, dims).astype(np.float32)
+        elif kind == onnx.TensorProto.BOOL:
+            given[value.name] = rng.random(dims) < 0.5
+        else:
+            given[value.name] = rng.integers(0, 2, dims).astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    return given
+
+
+MODELS: dict[str, tuple[str, str]] = {
+    "pointwise": ("(float[2,L] x, float[L] v) => (float[a,b] y)", "s = Add(x, v) t = Mul(s, s) y = Exp(t)"),
+    "softmax": ("(float[2,L] x) => (float[a,b] y)", "y = Softmax <axis=-1> (x)"),
+    "softmax_rows": ("(float[L,3] x) => (float[a,b] y)", "y = Softmax <axis=0> (x)"),
+    "log_softmax": ("(float[2,L,3] x) => (float[a,b,c] y)", "y = LogSoftmax <axis=1> (x)"),
+    "products": (
+        "(float[2,L,3] x, float[L,M] w) => (float[a,b,c] y)",
+        "t = Transpose <perm=[0,2,1]> (x) y = MatMul(t, w)",
+    ),
+    "vector_product": ("(float[L] x, float[L,M] w) => (float[a] y)", "y = MatMul(x, w)"),
+    "gemm": ("(float[L,3] x, float[L,M] w) => (float[a,b] y)", "y = Gemm <transA=1> (x, w)"),
+    "means": (
+        "(float[2,L,3,M] x) => (float[a,b] y, float[c,d,e,f] z)",
+        "a = Constant <value_ints=[1,3]> () y = ReduceMean <keepdims=0> (x, a) z = ReduceMean(x)",
+    ),
+    "extremes": (
+        "(float[2,L] x) => (float[a] y, float[b] z, float[c] v, int64[d] w)",
+        "a = Constant <value_ints=[1]> () y = ReduceMax <keepdims=0> (x, a) z = ReduceMin <keepdims=0> (x, a)"
+        "v = ReduceProd <keepdims=0> (x, a) w = ArgMax <axis=1, keepdims=0> (x)",
+    ),
+    "norms_of_rows": (
+        "(float[2,L] x) => (float[a] y, float[b] z, float[c] v, float[d] w)",
+        "a = Constant <value_ints=[1]> () y = ReduceL1 <keepdims=0> (x, a) z = ReduceL2 <keepdims=0> (x, a)"
+        "v = ReduceSumSquare <keepdims=0> (x, a) w = ReduceLogSumExp <keepdims=0> (x, a)",
+    ),
+    "flattened": ("(float[3,L,M] x) => (float[a,b] y)", "y = Flatten <axis=1> (x)"),
+    "merged": (
+        "(float[3,L,M] x) => (float[a] y, float[b] z)",
+        "f = Constant <value_ints=[-1]> () y = Reshape(x, f) e = Exp(x) t = Transpose <perm=[2,1,0]> (e) "
+        "z = Reshape(t, f)",
+    ),
+    "unmerged": (
+        "(float[3,L,M] x) => (float[a,b] y)",
+        "s = Shape(x) i = Constant <value_int=1> () n = Gather(s, i) z = Constant <value_ints=[0]> () "
+        "n1 = Unsqueeze(n, z)"
+        "f = Constant <value_ints=[-1]> () flat = Reshape(x, f) e = Exp(flat) shape = Concat <axis=0> (n1, f)"
+        "y = Reshape(e, shape)",
+    ),
+    "heads": (
+        "(float[1,L,12] x) => (float[a,b,c] y)",
+        "s = Constant <value_ints=[0,0,3,4]> () h = Reshape(x, s) t = Transpose <perm=[0,2,1,3]> (h)"
+        "e = Exp(t) u = Transpose <perm=[0,2,1,3]> (e) w = Constant <value_ints=[0,-1,12]> () y = Reshape(u, w)",
+    ),
+    "joined": (
+        "(float[2,L] x, float[2,M] z, float[2,3] c) => (float[a,b] y, float[d,e] v)",
+        "y = Concat <axis=1> (x, z, c) v = Concat <axis=-1> (c, x)",
+    ),
+    "rows_joined": (
+        "(float[L,2] x, float[M,2] z) => (float[a,b] y)",
+        "e = Exp(x) f = Exp(z) y = Concat <axis=0> (e, f)",
+    ),
+    "slices": (
+        "(float[2,L] x, float[3,M] z) => (float[a,b] y, float[c,d] v, float[e,f] w, float[g,h] u)",
+        "one = Constant <value_ints=[1]> () last = Constant <value_ints=[-1]> () zero = Constant <value_ints=[0]> ()"
+        "far = Constant <value_ints=[9223372036854775807]> () two = Constant <value_ints=[2]> ()"
+        "low = Constant <value_ints=[-9223372036854775807]> ()"
+        "y = Slice(x, zero, last, one) v = Slice(x, zero, far, one, two) w = Slice(z, last, far, one)"
+        "u = Slice(x, last, low, one, last)",
+    ),
+    "slice_to_length": (
+        "(float[2,L] x, float[1,16] t) => (float[a,b] y)",
+        "s = Shape(x) i = Constant <value_int=1> () n = Gather(s, i) zero = Constant <value_ints=[0]> ()"
+        "one = Constant <value_ints=[1]> () n1 = Unsqueeze(n, zero) p = Slice(t, zero, n1, one) y = Add(x, p)",
+    ),
+    "slice_from_length": (
+        "(float[2,L] x, float[1,16] t) => (float[a,b] y)",
+        "s = Shape(x) i = Constant <value_ints=[1]> () n = Gather(s, i) two = Constant <value_ints=[2]> ()"
+        "m = Add(n, two) y = Slice(t, n, m, i)",
+    ),
+    "gathers": (
+        "(float[5,3] x, int64[L] i, float[L,2] z, int64[M] j) => (float[a,b] y, float[c,d] v, float[e] w)",
+        "y = Gather(x, i) k = Neg(j) l = Constant <value_int=-1> () k1 = Add(k, l)"
+        "c = Constant <value_int=0> () ks = Mul(k1, c) kz = Add(ks, l) v = Gather(z, kz) w = Gather(z, l)",
+    ),
+    "gather_elements": ("(float[5,L] x, int64[3,L] i) => (float[a,b] y)", "y = GatherElements <axis=0> (x, i)"),
+    "expanded": (
+        "(float[2,L] x, float[1,1] v) => (float[a,b] y, float[c,d] z)",
+        "s = Shape(x) y = Expand(v, s) e = ConstantOfShape <value = float[1] {2.0}> (s) z = Mul(e, x)",
+    ),
+    "ranges": (
+        "(float[2,L] x) => (float[a,b] y, int64[c] z)",
+        "s = Shape(x) i = Constant <value_int=1> () n = Gather(s, i) zero = Constant <value_int=0> () "
+        "r = Range(zero, n, i)"
+        "f = Cast <to=1> (r) y = Add(x, f) m = Add(n, n) z = Range(n, m, i)",
+    ),
+    "pads": (
+        "(float[2,L] x, float[2,M] m) => (float[a,b] y, float[c,d] z, float[e,f] v)",
+        "p = Constant <value_ints=[0,2,0,3]> () y = Pad(x, p) q = Constant <value_ints=[0,1,0,1]> ()"
+        'z = Pad <mode="reflect"> (m, q) v = Pad <mode="edge"> (x, p)',
+    ),
+    "tiles": (
+        "(float[2,L] x, float[3,2] c) => (float[a,b] y, float[d,e] z)",
+        "r = Constant <value_ints=[2,3]> () y = Tile(x, r) s = Shape(x) i = Constant <value_ints=[1]> () "
+        "n = Gather(s, i)"
+        "both = Concat <axis=0> (i, n) z = Tile(c, both)",
+    ),
+    "cumulated": (
+        "(float[2,L] x) => (float[a,b] y, float[c,d] z)",
+        "i = Constant <value_int=1> () y = CumSum(x, i) z = CumSum <reverse=1, exclusive=1> (x, i)",
+    ),
+    "top": (
+        "(float[2,M] x) => (float[a,b] y, int64[c,d] i, float[e,f] z)",
+        "k = Constant <value_ints=[2]> () y, i = TopK(x, k) s = Shape(x) o = Constant <value_ints=[1]> () "
+        "n = Gather(s, o)"
+        "m = Sub(n, o) z, j = TopK <largest=0> (x, m)",
+    ),
+    "einsum": (
+        "(float[2,L,3] x, float[2,M,3] z) => (float[a,b,c] y, float[d,e] v)",
+        'y = Einsum <equation="bid,bjd->bij"> (x, z) v = Einsum <equation="bid,bid->bd"> (x, x)',
+    ),
+    "trilu": ("(float[2,L,L] x) => (float[a,b,c] y)", "y = Trilu <upper=0> (x)"),
+    "layer_norm": (
+        "(float[2,L,4] x, float[4] g) => (float[a,b,c] y)",
+        "y = LayerNormalization(x, g)",
+    ),
+    "instance_norm": (
+        "(float[2,3,L] x, float[3] g, float[3] b) => (float[a,b,c] y)",
+        "y = InstanceNormalization(x, g, b)",
+    ),
+    "split": (
+        "(float[2,H] x, float[M,4] z) => (float[a,b] y, float[c,d] v, float[e,f] w)",
+        "p, q = Split <axis=1, num_outputs=2> (x) y = Add(p, q) v, w = Split <axis=1, num_outputs=2> (z)",
+    ),
+    "one_hot": (
+        "(int64[L] x, float[2] v) => (float[a,b] y)",
+        "s = Shape(x) o = Constant <value_int=1> () m = Add(s, o) z = Constant <value_int=0> () "
+        "d = Gather(m, z) y = OneHot(x, d, v)",
+    ),
+    "scattered": (
+        "(float[5,3] x, int64[L,1] i, float[L,3] u) => (float[a,b] y)",
+        'y = ScatterND <reduction="add"> (x, i, u)',
+    ),
+    "squeezed": (
+        "(float[1,L,1] x) => (float[a,b] y)",
+        "z = Constant <value_ints=[0]> () s = Squeeze(x, z) e = Exp(s) t = Constant <value_ints=[-1]> () "
+        "u = Squeeze(e, t) y = Unsqueeze(u, z)",
+    ),
+    "sizes": ("(float[2,L] x) => (int64[a] y, int64 z)", "y = Shape(x) z = Size(x)"),
+    "non_zero": (
+        "(float[4,L] x) => (float[a] y, int64[b,c] i)",
+        "z = Constant <value = float {0.0}> () p = Greater(x, z) i = NonZero(p) t = Transpose <perm=[1,0]> (i) "
+        "y = GatherND(x, t)",
+    ),
+    "boxes": (
+        "(float[1,12,4] b, float[1,2,12] s) => (float[a,b] y, float[c] m)",
+        "k = Constant <value_ints=[5]> () o = Constant <value = float {0.3}> () "
+        "l = Constant <value = float {-0.2}> ()"
+        "p = Abs(b) f = NonMaxSuppression(p, s, k, o, l) two = Constant <value_ints=[2]> () "
+        "three = Constant <value_ints=[3]> ()"
+        "one = Constant <value_ints=[1]> () zero = Constant <value_ints=[0]> () c = Slice(f, two, three, one) "
+        "i = Squeeze(c, one)"
+        "q = Squeeze(b, zero) y = Gather(q, i) m = ReduceMax <keepdims=0> (y, one)",
+    ),
+    "compressed": (
+        "(float[L,3] x, bool[L] c) => (float[a,b] y, float[d] s)",
+        "y = Compress <axis=0> (x, c) z = Constant <value_ints=[0]> () s = ReduceSum <keepdims=0> (y, z)",
+    ),
+    "unique": (
+        "(int64[12] x, float[2,3] w) => (float[a,b] y)",
+        "u, f, i, n = Unique(x) y = Gather(w, u)",
+    ),
+    "depth_to_space": ("(float[1,8,L,M] x) => (float[a,b,c,d] y)", "e = Exp(x) y = DepthToSpace <blocksize=2> (e)"),
+    "global_pools": (
+        "(float[1,3,L,M] x) => (float[a,b,c,d] y, float[e,f,g,h] z)",
+        "y = GlobalAveragePool(x) z = GlobalMaxPool(x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operators(name: str) -> None:
+    model = parsed(*MODELS[name])
+    runs = [(feeds(model, sizes, seed), sizes) for seed, sizes in enumerate(RUNS)]
+    check(model, sizes_of(model), runs, compiled=False)
+
+
+def sizes_of(model: onnx.ModelProto) -> dict[str, Size]:
+    dims = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
+    return {name: size for name, size in SIZES.items() if name in dims}
