@@ -121,8 +121,8 @@ def run_site(
     op: Operator, site: Site, arrays: Sequence[Array | None], ask: Ask = Ask(), execute: Execute = interpret
 ) -> list[Array]:
     """``run_lowered`` for a site whose layouts are settled."""
-    inputs = [None if a is None else _packed(site.input(i), a) for i, a in enumerate(arrays)]
-    outputs = [_fresh(t) for t in site.outputs]
+    inputs = [None if a is None else packed(site.input(i), a) for i, a in enumerate(arrays)]
+    outputs = [fresh(t) for t in site.outputs]
     runs = True
     if ask.alias:
         aliases = op.alias(site)
@@ -141,11 +141,14 @@ def run_site(
         outputs[0] = _part(inputs[ask.overwrite], 0, site.output.nbytes)
         site = replace(site, placed=frozenset({ask.overwrite}))
     if runs:
-        _run_steps(op, site, inputs, outputs, execute)
+        run_steps(op, site, inputs, outputs, execute)
     return [_result(t, data) for t, data in zip(site.outputs, outputs, strict=True)]
 
 
-def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes], execute: Execute) -> None:
+def run_steps(
+    op: Operator, site: Site, inputs: list[_Bytes | None], outputs: list[_Bytes], execute: Execute = interpret
+) -> None:
+    """Run the kernels of ``op`` on the bytes of operands and results."""
     scratch: dict[str, _Bytes] = {}
 
     def memory(arg: Arg) -> _Bytes:
@@ -172,12 +175,13 @@ def _run_steps(op: Operator, site: Site, inputs: list[_Bytes | None], outputs: l
         execute(step.kernel, views)
 
 
-def _packed(type: TensorType, data: Array) -> _Bytes:
-    packed: _Bytes = type.layout.pack(data).reshape(-1).view(np.uint8).copy()
-    return packed
+def packed(type: TensorType, data: Array) -> _Bytes:
+    """A copy of an array in the layout of a type."""
+    copy: _Bytes = type.layout.pack(data).reshape(-1).view(np.uint8).copy()
+    return copy
 
 
-def _fresh(type: TensorType) -> _Bytes:
+def fresh(type: TensorType) -> _Bytes:
     """Memory before the producer runs: the halo is zero, everything else is NaN."""
     dims, layout = type.dims, type.layout
     whole = dims if layout.in_order else (dims[0], -(-dims[1] // type.block) * type.block, *dims[2:])

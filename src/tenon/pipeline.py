@@ -27,7 +27,7 @@ from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
-from tenon.machine.plan.ports import with_ports_of
+from tenon.machine.plan.ports import rename_extents, with_ports_of
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
 from tenon.machine.plan.stages import UNSEEN, Stages
@@ -508,6 +508,7 @@ def _optimised(
     """``left`` gets the layers that are not computed in the type asked for, and why."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
+    names = [v.name for v in graph.outputs]
     decides = find_backend(compilation.target.backend).launch == "call"  # a queue's host sees no result before the end
     graph = with_usable_bodies(graph, branches=decides, short=compilation.microcontroller)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
@@ -524,6 +525,7 @@ def _optimised(
     failures, first = Path.cwd() if verify else None, [LOOP_PRODUCTS] if compilation.microcontroller else []
     level, log, seen = compilation.optimize, stages.log, stages.passed
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, failures=failures)
+    rename_extents(graph, names)
     return graph
 
 

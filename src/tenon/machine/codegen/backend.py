@@ -24,6 +24,7 @@ from tenon.machine.kernel_ir.walk import operations, statements, types
 from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Call, Program, Region
+from tenon.machine.proofs.needed import prove_needed
 from tenon.machine.proofs.regions import prove_regions
 from tenon.network.graph.types import DType
 
@@ -215,6 +216,8 @@ def steps_of(
     grid = backend.launch == "grid"
     sharing = Sharing(program.threads, grid=grid, launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]
+    for kernel, needed in {(call.kernel, call.needed) for call in program.calls if call.needed}:
+        prove_needed(kernel, needed)
     for kernel in {id(part.call.kernel): part.call.kernel for part in parts}.values():
         require_supported(backend, kernel)
     return tuple(

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.kernel_ir.loops import BLOCKS, Alloc, Bind, Expr, Guarded, Kernel, Let, Op, Stmt, Store
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import (
+    BLOCKS,
+    Alloc,
+    Bind,
+    Expr,
+    Guarded,
+    If,
+    Instruction,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Prefetch,
+    Stmt,
+    Store,
+)
 from tenon.network.graph.types import DType
 
 
@@ -16,10 +33,30 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(s.body)
 
 
+def indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
+    """All indices of a body: of loads and stores, bounds of loops, and tests."""
+    for s in statements(body):
+        match s:
+            case Store() | Prefetch():
+                yield from s.index
+            case Loop() | Bind():
+                yield from s.var.below
+            case If():
+                yield from s.facts
+            case Instruction():
+                for _, at in s.operands:
+                    yield from at
+    for e in values(body):
+        if isinstance(e, Load):
+            yield from e.index
+        elif isinstance(e, Guarded):
+            yield from e.facts
+
+
 def operations(kernel: Kernel) -> dict[str, Op]:
     """The operations that a kernel computes, by name: the first of each."""
     named: dict[str, Op] = {}
-    for e in _values(kernel):
+    for e in values(kernel.body):
         if isinstance(e, Op):
             named.setdefault(e.name, e)
     return named
@@ -28,13 +65,13 @@ def operations(kernel: Kernel) -> dict[str, Op]:
 def types(kernel: Kernel) -> set[DType]:
     """The types of the elements of its buffers, and of all values that it computes."""
     made = (s.buffer for s in statements(kernel.body) if isinstance(s, Alloc))
-    return {b.type.dtype for b in (*kernel.params, *made)} | {e.type.dtype for e in _values(kernel)}
+    return {b.type.dtype for b in (*kernel.params, *made)} | {e.type.dtype for e in values(kernel.body)}
 
 
-def _values(kernel: Kernel) -> Iterator[Expr]:
-    """Every expression of a kernel, once."""
+def values(body: tuple[Stmt, ...]) -> Iterator[Expr]:
+    """Every expression of a body, once."""
     seen: set[int] = set()
-    waiting: list[Expr] = [s.value for s in statements(kernel.body) if isinstance(s, Let | Store | Bind)]
+    waiting: list[Expr] = [s.value for s in statements(body) if isinstance(s, Let | Store | Bind)]
     while waiting:
         e = waiting.pop()
         if id(e) in seen:

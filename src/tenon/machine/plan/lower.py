@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 
 from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.needed import NeededAxis
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.zeros import zeros
 from tenon.machine.plan.arena import Block, bound, fullest, place
 from tenon.machine.plan.buffer_sharing import share
+from tenon.machine.plan.clip import clip
+from tenon.machine.plan.demand import clip_nodes, output_extents
 from tenon.machine.plan.layouts import assign_layouts
 from tenon.machine.plan.loops import (
     copy_next_states,
@@ -45,6 +48,7 @@ from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
 from tenon.network.ops.branch import If
+from tenon.network.ops.clipped import Clipped
 from tenon.network.ops.scan import Scan
 from tenon.network.ops.size_check import Bounded
 
@@ -69,10 +73,13 @@ def plan(
 
 
 def _lay_out(graph: Graph, setting: Setting) -> None:
-    """The layouts of all values, and the order of execution."""
+    """The layouts of all values, how far they are needed, and the order of execution."""
+    outputs = output_extents(graph)
     for part in with_bodies(graph):
         assign_layouts(part, setting)
         check_sizes(part)
+        if setting.machine.launch is None:
+            clip_nodes(part, outputs if part is graph else {})
         schedule(part)
     for part in with_bodies(graph):
         copy_next_states(part, setting)
@@ -117,11 +124,12 @@ def check_sizes(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A kernel and its arguments; ``clears`` when it only zeroes a halo."""
+    """A kernel and its arguments; ``clears`` when it only zeroes a halo.  ``needed`` is as in ``Call``."""
 
     kernel: Kernel
     args: tuple[Arg, ...]
     clears: bool
+    needed: tuple[NeededAxis, ...] = ()
 
 
 _Owner = Value | tuple[Node, str]
@@ -311,7 +319,15 @@ class _Lowering:
             for i, v in enumerate(node.outputs)
             if has_halo(v.type) and v not in self.storage.kept
         ]
-        return clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
+        steps = clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
+        return [self.clipped(node, step) for step in steps]
+
+    def clipped(self, node: Node, step: _Lowered) -> _Lowered:
+        """The step without what is not needed of the node's results."""
+        if not isinstance(node.op, Clipped):
+            return step
+        kernel, args, needed = clip(node.op, [v.type for v in node.outputs], step.kernel, step.args)
+        return _Lowered(kernel, args, step.clears, needed)
 
     def blocks(self) -> tuple[list[Block], list[_Owner]]:
         """Lifetimes of all blocks in the arena.  What lives outside of a loop that uses it lives in all of the loop."""
@@ -362,6 +378,7 @@ class _Lowering:
                 macs if i == main else 0,
                 known,
                 s.clears,
+                s.needed,
             )
             for i, s in enumerate(steps)
         ]

@@ -13,6 +13,7 @@ from tenon.network.graph.graph import Array, Node, Value
 from tenon.network.graph.operation_text import show_operation
 from tenon.network.graph.types import ROW_MAJOR, TensorType
 from tenon.network.ops.base import Layouts, Limits, Operator, Site, Step
+from tenon.network.ops.clipped import Clipped
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ def key(node: Node) -> str:
     def shown(value: object) -> str:
         return "-" if value is None else str(value)
 
-    types = [None if v is None else f"{v.type.dtype}{list(v.type.shape)}{'c' * v.constant}" for v in node.inputs]
+    op = node.op
+    inputs = node.inputs[: op.count] if isinstance(op, Clipped) else node.inputs
+    op = op.base if isinstance(op, Clipped) else op
+    types = [None if v is None else f"{v.type.dtype}{list(v.type.shape)}{'c' * v.constant}" for v in inputs]
     results = [f"{v.type.dtype}{list(v.type.shape)}" for v in node.outputs]
-    return f"{show_operation(node.op)}({', '.join(map(shown, types))}) -> {', '.join(results)}"
+    return f"{show_operation(op)}({', '.join(map(shown, types))}) -> {', '.join(results)}"

@@ -8,6 +8,7 @@ from tenon.machine.plan.lowering_context import operator
 from tenon.machine.plan.program import Facts
 from tenon.network.graph.graph import Node
 from tenon.network.ops.base import Operator
+from tenon.network.ops.clipped import Clipped
 from tenon.network.ops.conv import Conv, ConvTranspose
 from tenon.network.ops.fused import Fused
 
@@ -18,6 +19,7 @@ def facts(node: Node) -> Facts:
     The filter is the constant second operand of an operator that multiplies and adds, or the window of a pooling.
     """
     op = operator(node)
+    op = op.base if isinstance(op, Clipped) else op
     base = op.base if isinstance(op, Fused) else op
     types = [None if v is None else v.type for v in node.inputs]
     window = _extents(base, "kernel_shape")

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tenon.machine.plan.program import Program
 from tenon.network.graph.graph import Graph
+
+
+def rename_extents(graph: Graph, names: Sequence[str]) -> None:
+    """State the extents of outputs by the names that these have now; ``names`` were those before."""
+    new = {before: value.name for before, value in zip(names, graph.outputs, strict=True)}
+    graph.extents = {
+        new.get(name, name): tuple((axis, new.get(extent, extent)) for axis, extent in extents)
+        for name, extents in graph.extents.items()
+    }
 
 
 def with_ports_of(program: Program, given: Graph) -> Program:

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.needed import NeededAxis
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
@@ -120,7 +121,8 @@ class Facts:
 class Call:
     """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of.
 
-    ``clears`` says that it only zeroes the halo of an image that a later call of the node fills.
+    ``clears`` says that it only zeroes the halo of an image that a later call of the node fills.  ``needed`` are the
+    axes of its results along which it leaves out what is beyond an extent.
     """
 
     kernel: Kernel
@@ -130,6 +132,7 @@ class Call:
     macs: int = 0
     facts: Facts = Facts()
     clears: bool = False
+    needed: tuple[NeededAxis, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """Proof, before anything is printed, that a kernel touches only what it may.
 
-For every load and store, each index is shown to stay inside its own dimension.  The proof asks for the largest
-value of an index expression: every atom comes with facts (expressions known to be >= 0), adding a positive
-multiple of a fact can only raise an expression, so the multiple that cancels the innermost atom is added and the
-rest is bounded in the same way until a constant is left.  The least constant found is the bound.  This is
-Fourier-Motzkin elimination cut down to one variable at a time, innermost first.
+For every load and store, each index is shown to stay inside its own dimension.  The proof asks for
+the largest value of an index expression (``kernel_ir.upper``).
 
 Also shown: whatever is divided is never negative, in every index, loop bound and test, because C truncates where the
 IR floors; offsets and all that is computed on the way fit 31 bits; variables, values and buffers are used where they
@@ -20,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tenon.errors import InternalError
-from tenon.machine.kernel_ir.index import Atom, Index, Quotient, Var
+from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
     Alloc,
@@ -46,6 +43,7 @@ from tenon.machine.kernel_ir.loops import (
     Type,
 )
 from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
+from tenon.machine.kernel_ir.upper import Facts, Memo, upper
 from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, buffer_bytes, work_groups
 from tenon.machine.proofs.intervals import group_conflict
@@ -61,50 +59,10 @@ _PRIVATE = ("register", "stack")
 _OF_GROUPS = ("shared", "cluster")
 _MADE = (*_PRIVATE, *_OF_GROUPS)
 """Spaces whose contents are undefined at first."""
-Facts = tuple[Index, ...]
-_Memo = dict[tuple[object, ...], float]
 
 
 class OutOfRangeError(InternalError):
     """A kernel would touch memory that is not its own.  Names the buffer, the dimension and the distance."""
-
-
-def _facts(atom: Atom, guards: Facts, memo: _Memo) -> list[Index]:
-    one = Index(((atom, 1),))
-    if isinstance(atom, Var):
-        return [one, *(b - 1 - one for b in atom.below)]
-    if atom.rest:
-        split = atom.of - Index(((Quotient(atom.of, atom.by), atom.by),))  # the remainder
-        return [one, atom.by - 1 - one, split - one, one - split]
-    return [
-        atom.of - one * atom.by,
-        one * atom.by - atom.of + (atom.by - 1),
-        one * -1 + _floor(upper(atom.of, guards, memo), atom.by),
-        one - _floor(-upper(-atom.of, guards, memo), atom.by),
-    ]
-
-
-def _floor(bound: float, by: int) -> int:
-    if bound in (float("inf"), float("-inf")):
-        return _LIMIT if bound > 0 else -_LIMIT
-    return int(bound) // by
-
-
-def upper(e: Index, guards: tuple[Index, ...] = (), memo: _Memo | None = None) -> float:
-    """An upper bound of ``e``: exact for most loop nests, infinity when nothing is known."""
-    if not e.terms:
-        return e.const
-    memo = {} if memo is None else memo
-    key = (e.terms, guards)
-    if key not in memo:
-        atom, k = e.terms[-1]
-        memo[key] = float("inf")
-        for fact in (*_facts(atom, guards, memo), *guards):
-            c = next((c for a, c in fact.terms if a == atom), 0)
-            if c * k < 0 and k % c == 0 and fact.terms[-1][0].order <= atom.order:
-                rest = tuple(g for g in guards if g is not fact)
-                memo[key] = min(memo[key], upper(Index(e.terms) + fact * (-k // c), rest, memo))
-    return memo[key] + e.const
 
 
 def _cuts(fact: Index) -> Iterator[Index]:
@@ -216,7 +174,7 @@ class _Proof:
         ] = {}  # around loads, around stores
         self.bound: set[Var] = set()  # from data
         self.common: set[Var] = set(kernel.sizes)  # the same number in all iterations of all loops
-        self.memo: _Memo = {}
+        self.memo: Memo = {}
         self.whole: set[tuple[Index, Facts]] = set()  # indices of which everything but the scope is shown
         self.accesses = 0
         self.stack = 0

@@ -19,7 +19,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
 )
-from tenon.machine.proofs.bounds import upper
+from tenon.machine.kernel_ir.upper import upper
 
 _FREE = {"broadcast", "bitcast"}
 

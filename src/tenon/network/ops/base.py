@@ -27,6 +27,7 @@ from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.reach import Operands, Reaches
 
 
 # ------------------------------------------------------------------------------------------- lowering
@@ -300,6 +301,11 @@ class Operator(ABC):
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         """How the part ``span`` of the only result is computed; None where it cannot be computed by itself."""
+        return None
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        """What is needed of the operands for the first positions along an axis of one of the outputs;
+        None where all of them is."""
         return None
 
     def supported(self, site: Site) -> str:

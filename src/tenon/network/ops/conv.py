@@ -33,6 +33,7 @@ from tenon.network.ops.base import (
     widened,
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
+from tenon.network.ops.reach import Operands, Reaches, window_reach
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
 
@@ -235,6 +236,12 @@ class Conv(Operator):
         assert x is not None
         assert w is not None
         return window_patch(self, self.axes(x.dims, w.dims), inputs, span, auto_pad="NOTSET")
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, w = inputs[0], inputs[1]
+        assert x is not None
+        assert w is not None
+        return window_reach(self.axes(x.type.dims, w.type.dims), inputs, axis)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

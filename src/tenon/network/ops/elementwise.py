@@ -39,6 +39,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.patch import Patch, Span, broadcast_reads
+from tenon.network.ops.reach import Operands, Reaches, broadcast_reach
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ class Pointwise(Operator):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         extents = node.broadcast([i for i in range(len(node.inputs)) if node.has(i)])
         return node.same(extents)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return broadcast_reach(inputs, outputs[0], axis)
 
     def supported(self, site: Site) -> str:
         dtypes = {t.dtype for t in site.inputs if t is not None}

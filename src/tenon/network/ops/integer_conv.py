@@ -37,6 +37,7 @@ from tenon.network.ops.integer_product import (
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.pool import window_views
+from tenon.network.ops.reach import Operands, Reaches, broadcast_reach, window_reach
 from tenon.network.ops.requantize import (
     in_sums,
 )
@@ -234,6 +235,15 @@ class IntegerConv(IntegerProduct):
         images = Image.of(site.input(0)), Image.of(site.output)
         stage = self.stage(site, self.described(site, *images), weights)
         return self.tiled(site, stage, problem)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, w = inputs[0], inputs[1]
+        assert x is not None
+        assert w is not None
+        reach = window_reach(self.axes(x.type.dims, w.type.dims), inputs, axis)
+        if reach is None or len(inputs) <= ADDED:
+            return reach
+        return (*reach[:ADDED], *broadcast_reach(inputs[ADDED : ADDED + 1], outputs[0], axis), *reach[ADDED + 1 :])
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         x, w = inputs[0], inputs[1]

@@ -30,6 +30,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.elementwise import overwritable, pointwise_layouts
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.reach import Operands, Reaches, alike
 
 
 @register
@@ -64,6 +65,9 @@ class Lookup(Operator):
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return overwritable(_without_table(site))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return alike(inputs, axis)
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         return Patch(self, (span, None))

@@ -37,6 +37,7 @@ from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.integer_product import ACTIVATIONS
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.pool import clipped, window_views
+from tenon.network.ops.reach import Operands, Reaches, window_reach
 from tenon.network.ops.requantize import Factors, clamped
 from tenon.network.ops.window import Axis, Ints, Window, planar
 
@@ -107,6 +108,11 @@ class IntegerAveragePool(Operator):
         if self.rounding == "float":
             known = Factors("float", np.float32(self.factor) / count.astype(np.float32))
         return clamped(known.apply(total) + self.zero, self.low, self.high, DType(self.to))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x = inputs[0]
+        assert x is not None
+        return window_reach(self.axes(x.type.dims), inputs, axis)
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         (x,) = inputs

@@ -16,6 +16,7 @@ from tenon.network.graph.types import I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.move import normal_axis, own, reordered
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.reach import Operands, Reaches, alike
 
 
 @register
@@ -59,6 +60,9 @@ class Mask(Operator):
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         return None if span.axis == self.axis % output.rank else Patch(self, (span, None))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return None if axis == self.axis % outputs[0].rank else alike(inputs, axis)
 
     def lower(self, site: Site) -> list[Step]:
         y = site.output

@@ -35,6 +35,7 @@ from tenon.network.ops.base import (
     typed,
     widened,
 )
+from tenon.network.ops.reach import Operands, Reach, Reaches, broadcast_reach
 from tenon.network.ops.window import Ints
 
 Batch = tuple[tuple[int, int, int], ...]
@@ -234,6 +235,10 @@ class Gemm(Operator):
         scaled: Array = product * np.asarray(self.alpha, a.dtype)
         return (scaled if c is None else scaled + c * np.asarray(self.beta, a.dtype)).astype(narrow)
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        added = broadcast_reach(inputs[2:], outputs[0], axis)
+        return (None, Reach(1 - self.transB), *added) if axis else (Reach(self.transA), None, *added)
+
     def supported(self, site: Site) -> str:
         return only_floats(site)
 
@@ -353,6 +358,15 @@ class MatMul(Operator):
     def reference(self, a: Array, b: Array) -> Array:
         left, right = widened(a, b)
         return np.asarray(np.matmul(np.asarray(left), np.asarray(right))).astype(a.dtype)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        a, b = inputs[0], inputs[1]
+        assert a is not None
+        assert b is not None
+        batch, rows, cols = broadcast_reach((a, b), outputs[0], axis), Reach(a.type.rank - 2), Reach(b.type.rank - 1)
+        if min(a.type.rank, b.type.rank) < 2:
+            return None
+        return {0: (rows, None), 1: (None, cols)}.get(axis - outputs[0].rank + 2, batch)
 
     def supported(self, site: Site) -> str:
         return only_floats(site)

@@ -31,6 +31,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.reach import Operands, Reach, Reaches, alike, broadcast_reach
 from tenon.network.ops.sized_slices import concatenated, expanded, part, tiled
 from tenon.network.ops.window import Ints
 
@@ -111,6 +112,9 @@ class Reorder(Operator):
     def reference(self, x: Array) -> Array:
         return x
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return alike(inputs, axis)
+
     def layouts(self, site: Site) -> Layouts:
         return Layouts((own(site.input(0)),), (Layout(self.block, self.halo),))
 
@@ -171,6 +175,9 @@ class Transpose(Operator):
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         return Patch(self, (Span(self.order(output.rank)[span.axis], span.start, span.stop),))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return (Reach(self.order(outputs[0].rank)[axis]),)
 
     def layouts(self, site: Site) -> Layouts:
         """From channels last to channels first, the result is an image as a convolution wants it."""
@@ -243,6 +250,12 @@ class Concat(Operator):
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         return None if span.axis == self.axis % output.rank else Patch(self, (span,) * len(inputs))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if axis != self.axis % outputs[0].rank:
+            return tuple(Reach(axis) for _ in inputs)
+        starts = accumulate((0 if v is None else v.type.dims[axis] for v in inputs), initial=0)
+        return tuple(Reach(axis, 1, -start) for start, _ in zip(starts, inputs, strict=False))
 
     def starts(self, site: Site) -> list[int]:
         axis = self.axis % site.output.rank
@@ -339,6 +352,11 @@ class Split(Operator):
     def reference(self, x: Array, split: Array | None = None) -> tuple[Array, ...]:
         ends = list(accumulate(self.lengths(x.shape[self.axis], split)))
         return tuple(np.split(x, ends[:-1], self.axis))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if axis != self.axis % outputs[0].rank:
+            return alike(inputs, axis)
+        return (Reach(axis, 1, sum(type.dims[axis] for type in outputs[:output])), *(None for _ in inputs[1:]))
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
@@ -441,6 +459,9 @@ class Expand(Operator):
 
     def unchanging(self, inputs: Sequence[Value | None]) -> bool:
         return True
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return (*broadcast_reach(inputs[:1], outputs[0], axis), *(None for _ in inputs[1:]))
 
     def layouts(self, site: Site) -> Layouts:
         return Layouts((ROW_MAJOR, None), (ROW_MAJOR,))

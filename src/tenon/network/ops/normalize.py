@@ -32,6 +32,7 @@ from tenon.network.ops.base import (
     register,
     typed,
 )
+from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.reduce import check_axes, plane_layout
 
 
@@ -91,6 +92,11 @@ class LayerNormalization(Operator):
         y = (x - mean) * inverse * scale
         y = y if bias is None else y + bias
         return y.astype(x.dtype), mean, inverse
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x = inputs[0]
+        assert x is not None
+        return alike(inputs, axis) if axis < self.axis % x.type.rank else None
 
     def supported(self, site: Site) -> str:
         shape = site.input(0).dims[self.axis % site.input(0).rank :]

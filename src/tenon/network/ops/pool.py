@@ -34,6 +34,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.elementwise import BLOCKED
 from tenon.network.ops.patch import Patch, Span, window_patch
+from tenon.network.ops.reach import Operands, Reaches, window_reach
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
@@ -128,6 +129,11 @@ class Pooling(Operator):
         if x is None or self.ceil_mode:  # windows that reach past the padding count less
             return None
         return window_patch(self, self.axes(x.dims), inputs, span, auto_pad="NOTSET")
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x = inputs[0]
+        assert x is not None
+        return window_reach(self.axes(x.type.dims), inputs, axis)
 
     def supported(self, site: Site) -> str:
         axes = self.axes(site.input(0).dims)

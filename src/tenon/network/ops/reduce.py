@@ -38,6 +38,7 @@ from tenon.network.ops.base import (
     register,
     typed,
 )
+from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.sized_views import product
 
 Ints = tuple[int, ...]
@@ -193,6 +194,13 @@ class Reduce(Operator):
     def nothing(self, dtype: DType) -> float:
         """The element that changes no result."""
         return 0.0
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, axes = inputs[0], inputs[1].data if len(inputs) > 1 and inputs[1] is not None else None
+        assert x is not None
+        gone = self.along(x.type.rank, axes)
+        kept = [i for i in range(x.type.rank) if self.keepdims or i not in gone]
+        return None if kept[axis] in gone else alike(inputs, kept[axis])
 
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype

@@ -30,6 +30,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import kept, normal_axis
+from tenon.network.ops.reach import Operands, Reach, Reaches, alike
 from tenon.network.ops.slice_gather import too_many
 from tenon.network.ops.window import Ints
 
@@ -201,6 +202,17 @@ class Resize(Operator):
             if outside.any()
             else x.astype(dtype)
         )
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, given = inputs[0], [None if v is None else v.data for v in inputs[1:]]
+        assert x is not None
+        taps = self.resampled(x.type.dims, given).get(axis)
+        if taps is None:
+            return alike(inputs, axis)
+        n, out = x.type.dims[axis], outputs[0].dims[axis]
+        last = np.maximum.accumulate(taps.at.max(1))
+        offset = int((out * last + 1 - n * np.arange(1, out + 1)).max())
+        return (Reach(axis, n, offset, out), *(None for _ in inputs[1:]))
 
     def supported(self, site: Site) -> str:
         taps_by_axis = self.resampled(site.input(0).dims, site.constants[1:])

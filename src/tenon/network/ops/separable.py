@@ -32,6 +32,7 @@ from tenon.network.ops.elementwise import Apply
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.patch import Patch, Span
 from tenon.network.ops.pointwise import Add
+from tenon.network.ops.reach import Operands, Reaches
 
 
 @register
@@ -81,6 +82,17 @@ class SeparableConv(Operator):
         assert isinstance(one, Operator)
         assert isinstance(two, Operator)
         return Patch(replace(self, first=one, second=two), (*first.reads, *second.reads[1:]))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        types = [None if v is None else v.type for v in inputs]
+        between = Value("between", _middle(self, types))
+        second = self.second.reach([between, *inputs[self.count :]], outputs, axis)
+        if second is None or second[0] is None:
+            return None
+        first = self.first.reach(inputs[: self.count], [between.type], second[0].axis)
+        if first is None:
+            return None
+        return (*(None if r is None else second[0].then(r) for r in first), *second[1:])
 
     # ------------------------------------------------------------------------------- how it is compiled
     def sites(self, site: Site) -> tuple[Site, Site]:

@@ -33,6 +33,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import kept, normal_axis, own, reordered, same_memory
+from tenon.network.ops.reach import Operands, Reaches, alike, kept_axis
 from tenon.network.ops.sized_views import product, reshaped, target
 from tenon.network.ops.window import Ints
 
@@ -47,6 +48,11 @@ class View(Operator):
     def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
         (x, *_) = inputs
         return None if x is None or x.stored is None else x.stored.reshaped(dims)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x = inputs[0]
+        own = None if x is None else kept_axis(x.type.dims, outputs[0].dims, axis)
+        return None if own is None else alike(inputs, own)
 
     def layouts(self, site: Site) -> Layouts:
         """A blocked vector of channels is a row-major one, so that it need not be converted first."""
@@ -240,6 +246,9 @@ class Same(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
         return (TensorType(x.dtype, x.dims),)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return alike(inputs, axis)
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)

@@ -30,6 +30,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import kept, normal_axis, part_offset
+from tenon.network.ops.reach import Operands, Reach, Reaches
 from tenon.network.ops.sized_slices import from_start, padded, sliced
 from tenon.network.ops.window import Ints
 
@@ -133,6 +134,13 @@ class Slice(Operator):
         steps = inputs[4] if len(inputs) > 4 else None
         return steps is None or (steps.data is not None and bool((steps.data == 1).all()))
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, given = inputs[0], [None if v is None else v.data for v in inputs[1:5]]
+        assert x is not None
+        cut = range(*self.slices(x.type.dims, given)[axis].indices(x.type.dims[axis]))
+        reach = Reach(axis, cut.step, cut.start - cut.step + 1) if cut.step > 0 else None
+        return (reach, *(None for _ in inputs[1:]))
+
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
 
@@ -220,6 +228,15 @@ class Gather(Operator):
 
     def reference(self, x: Array, indices: Array) -> Array:
         return np.array(np.take(x, indices, self.axis))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, indices = inputs[0], inputs[1]
+        assert x is not None
+        assert indices is not None
+        first, behind = self.axis % x.type.rank, indices.type.rank
+        if first <= axis < first + behind:
+            return None, Reach(axis - first)
+        return Reach(axis if axis < first else axis - behind + 1), None
 
     def supported(self, site: Site) -> str:
         return ""

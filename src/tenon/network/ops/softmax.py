@@ -14,6 +14,7 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, register, typed
+from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.reduce import check_axes
 
 
@@ -46,6 +47,9 @@ class Softmax(Operator):
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return None if axis == self.axis % outputs[0].rank else alike(inputs, axis)
 
     def supported(self, site: Site) -> str:
         dtype = site.input(0).dtype

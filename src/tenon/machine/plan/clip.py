@@ -1,0 +1,44 @@
+"""The kernels of a node of whose results not everything is needed, cut short."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tenon.machine.kernel_ir.clip import clipped
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount
+from tenon.network.graph.types import TensorType
+from tenon.network.ops.base import Arg, Input, Output
+from tenon.network.ops.clipped import Clipped, NeededPositions
+
+
+def clip(
+    op: Clipped, outputs: Sequence[TensorType], kernel: Kernel, args: tuple[Arg, ...]
+) -> tuple[Kernel, tuple[Arg, ...], tuple[NeededAxis, ...]]:
+    """The kernel cut short where that is possible, its arguments, and what is needed of its results."""
+    first = len(kernel.params)
+    needed = tuple(
+        axis
+        for positions in op.needed
+        for param, arg in enumerate(args)
+        if arg == Output(positions.output)
+        for axis in _axes(positions, outputs[positions.output], param, first)
+    )
+    extents = 1 + max((e.extent for positions in op.needed for e in positions.extents), default=-1)
+    cut = clipped(kernel, needed, extents) if needed else kernel
+    if cut is kernel:
+        return kernel, args, ()
+    return cut, (*args, *(Input(op.count + i) for i in range(extents))), needed
+
+
+def _axes(positions: NeededPositions, type: TensorType, param: int, first: int) -> Iterator[NeededAxis]:
+    """The dimension of a buffer that an axis is, with parameters from ``first`` on holding the extents."""
+    physical, axis, layout = type.physical, positions.axis, type.layout
+    block = type.block if layout.image and axis == 1 else 1
+    if math.prod(physical) == 0 or (layout.image and axis == 1 and block == type.dims[1]):
+        return
+    start = layout.halos(type.rank)[axis - 2][0] if layout.image and axis >= 2 else 0
+    bounds = tuple(NeededCount(first + e.extent, e.factor, e.offset, e.divisor * block) for e in positions.extents)
+    count = physical[axis] if axis < 2 else type.dims[axis]
+    yield NeededAxis(param, math.prod(physical[axis + 1 :]), physical[axis], start, count, bounds)

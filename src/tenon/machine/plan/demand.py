@@ -1,0 +1,170 @@
+"""Which elements of values anything reads, where extents are known at run time.
+
+A value's content ends at its extents, of its buffer's largest ones.  From the outputs, whose extents the graph states,
+and from each Mask, which needs its operand up to its own extent only, demand is propagated back to the operands of each
+node by the operators' rules (``Operator.reach``): along an axis, the positions below the greatest of a few affine
+functions of extents.  Nodes of whose results less than everything is needed become ``Clipped``, whose further inputs
+are the extents, if these are known before the node runs; their kernels are then cut short (``plan.clip``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.graph.types import I64
+from tenon.network.ops.base import Operator
+from tenon.network.ops.clipped import Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.mask import Mask
+from tenon.network.ops.reach import Reach
+
+MOST_BOUNDS = 2
+"""The most bounds of one axis; with more, everything is needed."""
+
+_SCALAR = 8
+"""Elements of the values from which extents are computed before anything else."""
+
+
+@dataclass(frozen=True)
+class ExtentBound:
+    """The positions below ceil((factor * extent + offset) / divisor)."""
+
+    extent: Value
+    factor: int = 1
+    offset: int = 0
+    divisor: int = 1
+
+    def through(self, reach: Reach) -> ExtentBound:
+        """The bound of an operand that is read as far as ``reach`` says."""
+        read = Reach(0, self.factor, self.offset, self.divisor).then(reach)
+        common = math.gcd(read.factor, read.offset, read.divisor)
+        return ExtentBound(self.extent, read.factor // common, read.offset // common, read.divisor // common)
+
+
+Bounds = frozenset[ExtentBound]
+Demand = dict[int, Bounds]
+"""The bounds along each axis of which not everything is needed."""
+
+
+def joined(bounds: Bounds) -> Bounds | None:
+    """The same with bounds that differ in the offset as one; None if there are too many."""
+    largest: dict[tuple[Value, int, int], int] = {}
+    for b in bounds:
+        key = b.extent, b.factor, b.divisor
+        largest[key] = max(b.offset, largest.get(key, b.offset))
+    merged = frozenset(ExtentBound(e, f, offset, d) for (e, f, d), offset in largest.items())
+    return merged if len(merged) <= MOST_BOUNDS else None
+
+
+def either(a: Demand | None, b: Demand) -> Demand:
+    """What two readers need together; None is no reader."""
+    if a is None:
+        return b
+    both = {axis: joined(a[axis] | b[axis]) for axis in a.keys() & b.keys()}
+    return {axis: bounds for axis, bounds in both.items() if bounds is not None}
+
+
+def output_extents(graph: Graph) -> dict[int, Demand]:
+    """The demand of each output whose extents the graph states, by its number; asked before layouts are assigned."""
+    by_name = {v.name: v for v in (*graph.inputs, *graph.outputs)}
+    stated = ((i, graph.extents.get(v.name, ())) for i, v in enumerate(graph.outputs))
+    return {
+        i: {axis: frozenset({ExtentBound(by_name[name])}) for axis, name in extents if name in by_name}
+        for i, extents in stated
+        if extents
+    }
+
+
+def demands(graph: Graph, outputs: dict[int, Demand]) -> dict[Value, Demand]:
+    """The demand of every value of which not everything is needed; ``outputs`` that of outputs."""
+    needed: dict[Value, Demand] = {}
+    for i, result in enumerate(graph.outputs):
+        needed[result] = either(needed.get(result), outputs.get(i, {}))
+    for node in reversed(graph.nodes):
+        for operand, wanted in _operand_demands(node, needed):
+            needed[operand] = either(needed.get(operand), wanted)
+    return {value: demand for value, demand in needed.items() if demand}
+
+
+def _operand_demands(node: Node, needed: dict[Value, Demand]) -> Iterator[tuple[Value, Demand]]:
+    """What a node needs of each of its inputs."""
+    op = node.op
+    if isinstance(op, Mask):
+        x, extent = node.input(0), node.input(1)
+        yield x, {**needed.get(node.output, {}), op.axis % x.type.rank: frozenset({ExtentBound(extent)})}
+        yield extent, {}
+        return
+    wanted: list[Demand | None] = [None] * len(node.inputs)
+    for output, value in enumerate(node.outputs):
+        if value in needed:
+            for i, more in enumerate(_by_rule(node, output, needed[value])):
+                wanted[i] = either(wanted[i], more)
+    for operand, demand in zip(node.inputs, wanted, strict=True):
+        if operand is not None:
+            yield operand, demand or {}
+
+
+def _by_rule(node: Node, output: int, demand: Demand) -> list[Demand]:
+    """What a node needs of its inputs for one of its outputs."""
+    needed: list[Demand] = [{} for _ in node.inputs]
+    results = [v.type for v in node.outputs]
+    for axis, bounds in demand.items() if isinstance(node.op, Operator) else ():
+        assert isinstance(node.op, Operator)
+        for i, reach in enumerate(node.op.reach(node.inputs, results, axis, output) or ()):
+            if reach is not None:
+                needed[i][reach.axis] = frozenset(b.through(reach) for b in bounds)
+    return needed
+
+
+# ------------------------------------------------------------------------------------------------ nodes
+def clip_nodes(graph: Graph, outputs: dict[int, Demand]) -> None:
+    """Make nodes of whose results less than everything is needed ``Clipped``."""
+    needed = demands(graph, outputs)
+    if not needed:
+        return
+    graph.reorder(_extents_first(graph))
+    position = {node: i for i, node in enumerate(graph)}
+    for node in graph:
+        if not node.bodies and isinstance(node.op, Operator):
+            _clip(graph, node, needed, position)
+
+
+def _extents_first(graph: Graph) -> list[Node]:
+    """The nodes, first those that compute few integers from few integers, as early as possible."""
+    first: dict[Node, None] = {}
+    for node in graph:
+        operands = [v for v in node.inputs if v is not None]
+        ready = all(v.producer is None or v.producer in first for v in operands)
+        if ready and not node.bodies and all(_few(v) for v in (*operands, *node.outputs)):
+            first[node] = None
+    return [*first, *(node for node in graph if node not in first)]
+
+
+def _few(value: Value) -> bool:
+    return value.type.size <= _SCALAR and not value.type.dtype.is_float
+
+
+def _clip(graph: Graph, node: Node, needed: dict[Value, Demand], position: dict[Node, int]) -> None:
+    """Give a node the extents of its results that are known before it runs."""
+
+    def known(b: ExtentBound) -> bool:
+        maker = b.extent.producer
+        return b.extent.type.dtype is I64 and (maker is None or position[maker] < position[node])
+
+    extents: dict[Value, int] = {}
+    positions = list[NeededPositions]()
+    for output, value in enumerate(node.outputs):
+        for axis, bounds in sorted(needed.get(value, {}).items()):
+            if all(map(known, bounds)):
+                ordered = sorted(bounds, key=lambda b: (b.extent.name, b.factor, b.offset, b.divisor))
+                numbered = [
+                    NeededExtent(extents.setdefault(b.extent, len(extents)), b.factor, b.offset, b.divisor)
+                    for b in ordered
+                ]
+                positions.append(NeededPositions(output, axis, tuple(numbered)))
+    if positions:
+        assert isinstance(node.op, Operator)
+        node.op = Clipped(node.op, len(node.inputs), tuple(positions))
+        graph.rewire(node, (*node.inputs, *extents))

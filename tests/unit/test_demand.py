@@ -1,0 +1,184 @@
+"""How far values are needed where extents are known at run time, and compiled networks that compute only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.plan.demand import Demand, ExtentBound, clip_nodes, demands, output_extents
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.targets import find
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.size_range import SizeRange
+from tenon.network.graph.types import F32, I64, tensor
+from tenon.network.ops.activation import Relu
+from tenon.network.ops.base import Operator
+from tenon.network.ops.clipped import Clipped
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.convert import Cast
+from tenon.network.ops.mask import Mask
+from tenon.network.ops.matmul import MatMul
+from tenon.network.ops.move import Concat, Transpose
+from tenon.network.ops.pointwise import Add, Div
+from tenon.network.ops.pool import MaxPool
+from tenon.network.ops.reduce import ReduceMax
+from tenon.network.ops.shape import Reshape
+from tenon.network.ops.softmax import Softmax
+
+RNG = np.random.default_rng(7)
+
+
+class Net:
+    """A graph under construction."""
+
+    def __init__(self) -> None:
+        self.graph = Graph("sizes")
+        self.sizes: dict[str, Value] = {}
+
+    def size(self, name: str, most: int, step: int = 1) -> Value:
+        self.graph.sizes[name] = SizeRange(0, most, step)
+        return self.graph.add_input(name, tensor(I64))
+
+    def input(self, name: str, *dims: int, **extents: str) -> Value:
+        self.graph.extents[name] = tuple((int(axis[1:]), size) for axis, size in extents.items())
+        return self.graph.add_input(name, tensor(F32, *dims))
+
+    def weights(self, *dims: int) -> Value:
+        return self.graph.constant("w", RNG.standard_normal(dims).astype(np.float32) * np.float32(0.3))
+
+    def integers(self, *numbers: int) -> Value:
+        return self.graph.constant("c", np.array(numbers if len(numbers) > 1 else numbers[0], np.int64))
+
+    def add(self, op: Operator, *inputs: Value) -> Value:
+        return self.graph.add(op, inputs, [f"v{len(self.graph)}"]).output
+
+    def output(self, value: Value, **extents: Value) -> None:
+        self.graph.outputs.append(value)
+        if extents:
+            self.graph.extents[value.name] = tuple((int(axis[1:]), size.name) for axis, size in extents.items())
+
+
+def windows() -> Net:
+    """A convolution with padding, one by steps of two and a pooling, over images of H x W of 16 x 24."""
+    net = Net()
+    h, w = net.size("H", 16, 4), net.size("W", 24, 4)
+    x = net.input("x", 1, 3, 16, 24, a2="H", a3="W")
+
+    def masked(x: Value, h: Value, w: Value) -> Value:
+        return net.add(Mask(3, 0.0), net.add(Mask(2, 0.0), x, h), w)
+
+    conv = Conv(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    y = net.add(Relu(), net.add(conv, masked(x, h, w), net.weights(20, 3, 3, 3)))
+    half = [net.add(Div(), size, net.integers(2)) for size in (h, w)]
+    y = net.add(Conv(kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2)), masked(y, h, w), net.weights(8, 20, 3, 3))
+    joined = net.add(Concat(1), y, net.add(Relu(), y))
+    net.output(net.add(MaxPool(kernel_shape=(2, 2), strides=(2, 2)), joined))
+    quarter = [net.add(Div(), size, net.integers(2)) for size in half]
+    for size in quarter:
+        net.output(size)
+    net.graph.extents[net.graph.outputs[0].name] = ((2, quarter[0].name), (3, quarter[1].name))
+    return net
+
+
+def attention(most: int = 20) -> Net:
+    """Attention of one layer over L of 20 positions, with 2 heads of 8 channels."""
+    net = Net()
+    n = net.size("L", most)
+    x = net.input("x", 1, most, 16, a1="L")
+
+    def heads(perm: tuple[int, ...]) -> Value:
+        y = net.add(Add(), net.add(MatMul(), x, net.weights(16, 16)), net.weights(16))
+        return net.add(Transpose(perm), net.add(Reshape(), y, net.integers(1, most, 2, 8)))
+
+    scores = net.add(MatMul(), heads((0, 2, 1, 3)), heads((0, 2, 3, 1)))
+    shares = net.add(Softmax(-1), net.add(Mask(3, -np.inf), scores, n))
+    values = net.add(Mask(2, 0.0), heads((0, 2, 1, 3)), n)
+    y = net.add(Transpose((0, 2, 1, 3)), net.add(MatMul(), net.add(Mask(3, 0.0), shares, n), values))
+    y = net.add(MatMul(), net.add(Reshape(), y, net.integers(1, most, 16)), net.weights(16, 16))
+    net.output(net.add(Add(), x, y), a1=n)
+    return net
+
+
+def shown(demand: Demand) -> dict[int, list[tuple[str, int, int, int]]]:
+    return {
+        axis: sorted((b.extent.name, b.factor, b.offset, b.divisor) for b in bounds) for axis, bounds in demand.items()
+    }
+
+
+def test_windows_need_a_margin_and_masks_their_extent() -> None:
+    graph = windows().graph
+    needed = demands(graph, output_extents(graph))
+    by_op = {node.op.name: node for node in graph}
+    pool, first = by_op["MaxPool"], graph.nodes[2]
+    quarter = graph.outputs[1].name, graph.outputs[2].name
+    assert shown(needed[pool.output]) == {2: [(quarter[0], 1, 0, 1)], 3: [(quarter[1], 1, 0, 1)]}
+    assert shown(needed[pool.input(0)]) == {2: [(quarter[0], 2, 0, 1)], 3: [(quarter[1], 2, 0, 1)]}
+    assert first.op.name == "Conv"
+    assert shown(needed[first.output]) == {2: [("H", 1, 0, 1)], 3: [("W", 1, 0, 1)]}
+    assert shown(needed[first.input(0)]) == {2: [("H", 1, 1, 1)], 3: [("W", 1, 1, 1)]}
+
+
+def test_readers_that_need_everything_leave_nothing_out() -> None:
+    net = attention()
+    net.output(net.graph.nodes[0].output)
+    needed = demands(net.graph, output_extents(net.graph))
+    assert net.graph.nodes[0].output not in needed
+    assert net.graph.nodes[1].output in needed
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_nodes_end_at_extents_that_are_known_before_they_run(first: bool) -> None:
+    """A count that a network computes from floats is not known to nodes before it."""
+    net = Net()
+    x = net.input("x", 4, 6)
+    early = net.add(Relu(), x)
+    count = net.add(Cast("i64"), net.add(ReduceMax(keepdims=0), x))
+    late = net.add(Relu(), x)
+    net.output(early if first else late)
+    outputs: dict[int, Demand] = {0: {0: frozenset({ExtentBound(count)})}}
+    clip_nodes(net.graph, outputs)
+    assert [node.output for node in net.graph if isinstance(node.op, Clipped)] == ([] if first else [late])
+
+
+@pytest.mark.parametrize("target", ["x86-64-avx2", "cortex-m4"])
+def test_kernels_of_a_plan_end_at_extents(target: str) -> None:
+    program = plan(attention().graph, Setting(find(target).machine), "sizes")
+    whole = [call.op for call in program.calls if not call.needed]
+    assert set(whole) <= {"Mask"}, whole
+    assert all("needed" in show(call.kernel) for call in program.calls if call.needed)
+
+
+NETS = {"windows": windows, "attention": attention}
+
+
+@pytest.mark.parametrize(("name", "c99"), [("windows", "gnu"), ("attention", "strict")])
+def test_compiled_networks_compute_their_true_extents(name: str, c99: str, tmp_path: Path) -> None:
+    """With one thread and with two, for several sizes, the results are those of the references."""
+    net = NETS[name]()
+    folder = tenon.compile(net.graph, threads=2, c99=c99).save(tmp_path / "net")
+    x, *_ = (v for v in net.graph.inputs if v.type.dtype is F32)
+    whole = RNG.standard_normal(x.type.dims).astype(np.float32)
+    sizes = [
+        dict(zip(net.graph.sizes, at, strict=True))
+        for at in ([(8, 24), (16, 4)] if name == "windows" else [(7,), (20,)])
+    ]
+    for threads in (1, 2):
+        engine = tenon.Engine(folder, threads=threads)
+        for size in sizes:
+            check(net.graph, engine, x, whole, size)
+
+
+def check(graph: Graph, engine: tenon.Engine, x: Value, whole: Array, size: dict[str, int]) -> None:
+    counts = {name: np.array(n, np.int64) for name, n in size.items()}
+    got = engine.run({x.name: whole, **counts})
+    expected = evaluate(graph, {x.name: whole, **counts})
+    first = graph.outputs[0].name
+    kept = tuple(slice(n) for n in got[first].shape)
+    np.testing.assert_allclose(got[first], expected[first][kept], rtol=0, atol=1e-5)
+    assert got[first].size
