@@ -238,12 +238,16 @@ def delay(*, dtype: str = "f32", initial: float | None = 0.0, assigned: bool = T
 
 
 def stream(data: bytes, inputs: Sequence[Array], start: Array) -> list[Array]:
-    """The results of runs one after the other, by compiled code."""
+    """The results of runs one after the other, by compiled code: the same with ``start``, the variable's initial value,
+    fed and then each run's result, and without."""
     net, kept, results = tenon.open(tenon.compile(data, name="net", arithmetic="litert", no_tuning=True)), start, []
     for x in inputs:
         answers = net.run({"x": x, "memory": kept})
         kept = answers["memory_out"].copy()
         results.append(answers["y"].copy())
+    net.reset()
+    for x, y in zip(inputs, results, strict=True):
+        np.testing.assert_array_equal(net.run(x)["y"], y)
     return results
 
 

@@ -419,7 +419,11 @@ def test_single_steps_match_a_sequence() -> None:
         outputs = evaluate(graph, {**state, "x": row})
         np.testing.assert_array_equal(outputs["y"], expected)
         state = {name: outputs[f"{name}_out"] for name in state}
-    assert tenon.compile(single.bytes(), name="lstm").answer  # every target gives the same bits
+    bundle = tenon.compile(single.bytes(), name="lstm")
+    assert bundle.answer  # every target gives the same bits
+    with tenon.open(bundle) as engine:
+        for row, expected in zip(whole.input, whole.expected(), strict=True):
+            np.testing.assert_array_equal(engine.run({"x": row})["y"], expected)
 
 
 def test_tables_approximate_the_functions() -> None:

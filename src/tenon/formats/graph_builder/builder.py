@@ -91,6 +91,8 @@ class GraphBuilder:
         self.cut_inputs = set(inputs or ())
         self.cut_outputs = list(outputs or ())
         self.scope: dict[str, Value] = {}
+        self.states: dict[str, str] = {}
+        """Inputs that hold what an output gave in the run before, and these outputs."""
         self._layers: list[_ImportedLayer] = []
         self._here = _ImportedLayer(Origin(file.name))
         self._named: set[Value] = set()
@@ -295,7 +297,17 @@ class GraphBuilder:
         if self.cut_inputs:
             self.graph.inputs = [v for v in self.graph.inputs if v.name in self.cut_inputs or self.graph.used(v)]
         check_outputs(self.graph)
+        self._record_states(wanted)
         return self.graph
+
+    def _record_states(self, outputs: Sequence[str]) -> None:
+        """Note the states whose input and output are both left, and of one type."""
+        types = {v.name: v.type for v in self.graph.inputs}
+        for before, after in self.states.items():
+            if before in types and after in outputs:
+                type = self.graph.outputs[outputs.index(after)].type
+                if (type.dtype, type.shape) == (types[before].dtype, types[before].shape):
+                    self.graph.states[before] = outputs.index(after)
 
     def _is_made(self, name: str) -> bool:
         """Whether a tensor is an input, a constant or what a node computes, not just declared by its layer."""

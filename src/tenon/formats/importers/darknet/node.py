@@ -89,3 +89,4 @@ class DarknetLayer(NodeContext):
         full = f"{self.names[self.index]}_{name}_out"
         self.builder[full] = value
         self.network.states.append(full)
+        self.builder.states[full.removesuffix("_out")] = full

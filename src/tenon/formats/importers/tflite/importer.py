@@ -354,7 +354,11 @@ class TfliteNode(TensorflowFamilyNode):
         name, tensor = self.importer.names[i], self.importer.content.tensors[i]
         if tensor.broken:
             raise RefusedError(f"tensor '{tensor.name}': {tensor.broken}")
-        return self.builder[name] if name in self.builder else self.builder.input(name, tensor.type)
+        if name in self.builder:
+            return self.builder[name]
+        if tensor.quant is not None and tensor.dtype is DType.I8 and (zero := tensor.quant.zero_point[0]):
+            self.builder.graph.initial[name] = (zero,)
+        return self.builder.input(name, tensor.type)
 
     def keep(self, k: int, value: Value) -> None:
         """The variable's content after this run, as an output of the graph."""
@@ -364,6 +368,7 @@ class TfliteNode(TensorflowFamilyNode):
         if tensor.quant is not None and self.builder.type(value).dtype is tensor.dtype and not value.constant:
             value.type = replace(value.type, quant=tensor.quant)
         self.importer.kept.append(name)
+        self.builder.states[self.importer.names[i]] = name
 
     def output(self, k: int = 0) -> TfliteTensor:
         outputs = self.operation.outputs

@@ -63,6 +63,7 @@ class State:
         name = f"{self._name}_out"
         self._layer.builder[name] = after.value
         self._layer.importer.kept.append(name)
+        self._layer.builder.states[self._name] = name
 
 
 # ----------------------------------------------------------------------------------------------- the spectrum

@@ -104,6 +104,7 @@ class Variables:
                 builder[f"{port}_out"] = value = builder.add("Identity", value)
                 if tensor is not None and tensor.quant is not None:
                     value.type = replace(value.type, quant=tensor.quant)
+        builder.states.update({state.name: f"{state.name}_out" for state in self.states.values()})
         return [f"{state.name}_out" for state in self.states.values()]
 
     def _fresh(self, builder: ChannelsLast, name: str) -> str:
