@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import tenon
+from command_line import run_main
 from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
 from onnx_models import model, node, random
+from tenon.cli import main
 from tenon.errors import InputError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Origin
@@ -132,3 +134,35 @@ def test_programs_in_c_and_cpp(tmp_path: Path) -> None:
     for words in commands:
         results = np.frombuffer(succeeded(run(*words, stdin=given)), np.float32).reshape(right.shape)
         np.testing.assert_allclose(results, right, rtol=1e-5, atol=1e-6)
+
+
+# --------------------------------------------------------------------------------------------------- command line
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sequence through 'tenon run' and an executable, a state by option, and what 'tenon inspect' says of states."""
+    layer = node("GRU", ["x", "W", "R", "", "", "past"], ["y", "last"], hidden_size=4)
+    weights = {"W": random(1, 12, 5, seed=1), "R": random(1, 12, 4, seed=2)}
+    made = model([layer], {"x": (2, 1, 5), "past": (1, 1, 4)}, ["y", "last"], weights)
+    path, sequence = tmp_path / "net.onnx", random(3, 2, 1, 5, seed=3)
+    path.write_bytes(made.SerializeToString())
+    np.save(tmp_path / "x.npy", sequence)
+    np.save(tmp_path / "first.npy", sequence[0])
+    graph = tenon.load(path)
+    graph.inputs[1].name = "h"
+    right = by_hand(graph, list(sequence), np.zeros((1, 1, 4), np.float32))
+    keep = ("--state", "past=last")
+
+    def tenon_command(*words: str | Path) -> str:
+        assert run_main(main, list(map(str, words))) == 0
+        return "".join(capsys.readouterr())
+
+    shown = tenon_command("run", path, "--input", f"x={tmp_path / 'x.npy'}", *keep, "--output", tmp_path / "y.npz")
+    assert "last float32[1, 1, 4]" in shown
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], np.stack(right), rtol=1e-5, atol=1e-6)
+    assert "past  f32[1,1,4]  a state: last" in tenon_command("inspect", path, *keep)
+
+    folder = tmp_path / "out"
+    tenon_command("compile", path, *keep, "-o", folder, "--emit", "exe")
+    words = (folder / "net", tmp_path / "first.npy", "--repeat", "3", "--raw-output", tmp_path / "raw")
+    succeeded(run(*words))
+    first = np.fromfile(tmp_path / "raw", np.float32)[:8].reshape(2, 1, 1, 4)
+    np.testing.assert_allclose(first, right[0], rtol=1e-5, atol=1e-6)

@@ -74,12 +74,13 @@ def read_feeds(
 ) -> tuple[dict[str, Array], InputImage | None]:
     """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
     inputs, feeds, image = engine.inputs, {}, None
+    needed = [tensor.name for tensor in engine.manifest.own_inputs if not tensor.state]
     for name, path in files.arrays.items():
-        if not name and len(inputs) != 1:
+        if not name and len(needed) != 1:
             raise InputError(
                 f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
             )
-        feeds[name or next(iter(inputs))] = read_array(path)
+        feeds[name or needed[0]] = read_array(path)
     if files.image is not None:
         name = image_input(engine, without=feeds)
         preprocessing = engine.manifest.preprocessing[name]
@@ -89,7 +90,7 @@ def read_feeds(
             preprocessing = preprocessing.changed(files.preprocess)
         image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
-    if not feeds and inputs:
+    if not feeds and needed:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")
     return feeds, image
 

@@ -20,6 +20,7 @@ from tenon.cli.input_files import InputFiles, read_feeds
 from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
+from tenon.cli.sequences import length, run_sequence
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
@@ -60,7 +61,10 @@ def run_model(
             return _run_over_time(engine, files, names, output, apply_changes=source.bundle, as_json=as_json)
         feeds, image = read_feeds(engine, files, apply_changes=source.bundle)
         began = perf_counter()
-        results = engine.run(feeds) if isinstance(engine, Engine) else engine.run([feeds])[0]
+        if count := length(engine, feeds):
+            results = run_sequence(engine, feeds, count)
+        else:
+            results = engine.run(feeds) if isinstance(engine, Engine) else engine.run([feeds])[0]
         elapsed = perf_counter() - began
         results = {name: array.copy() for name, array in results.items()} if files.live.match else results
         match = _matched(engine, files, apply_changes=source.bundle)

@@ -67,8 +67,8 @@ def parse_features(text: str) -> Features:
 class Steps:
     """Runs a network again and again: one input is given, the others carry outputs of the step before.
 
-    An input is the next state of an output of its shape and type, in the order of their names' likeness; all states
-    begin with what the model states, or with zeros.
+    The network keeps its states itself.  Of other inputs, one carries an output of its shape and type, in the order of
+    their names' likeness, and zeros at first.
     """
 
     engine: tenon.Engine
@@ -77,16 +77,18 @@ class Steps:
     input: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.engine.reset()
         inputs = dict(self.engine.inputs)
         outputs = {tensor.name: tensor for tensor in self.engine.manifest.outputs}
-        states: dict[str, str] = {}
+        states = {tensor.name: tensor.state for tensor in self.engine.manifest.inputs if tensor.state}
+        kept = set(states)
         for name, array in inputs.items():
             alike = [
                 o
                 for o, t in outputs.items()
                 if t.shape == array.shape and t.dtype == _dtype(self.engine, name) and o not in states.values()
             ]
-            if alike and len(inputs) > 1:
+            if name not in states and alike and len(inputs) > 1:
                 states[name] = max(alike, key=lambda other: _likeness(name, other))
         given = [name for name in inputs if name not in states]
         if len(given) != 1 or inputs[given[0]].size == 1:
@@ -97,7 +99,7 @@ class Steps:
             )
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "input", given[0])
-        self.values.update({name: np.zeros_like(inputs[name]) for name in states})
+        self.values.update({name: np.zeros_like(inputs[name]) for name in states if name not in kept})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,7 +109,7 @@ class Steps:
     def run(self, values: Array) -> dict[str, Array]:
         """The outputs, without those that are states, for the elements ``values`` of the input."""
         results = self.engine.run({self.input: values.reshape(self.shape), **self.values})
-        self.values.update({name: results[output].copy() for name, output in self.states.items()})
+        self.values.update({name: results[self.states[name]].copy() for name in self.values})
         return {name: array for name, array in results.items() if name not in self.states.values()}
 
     def quantised(self, values: Array) -> Array:

@@ -154,7 +154,8 @@ def program_objects(
     with ``threaded`` the thread pool."""
     texts = {file: runtime(file) for file in (main, "network.c", *HEADERS)}
     files = {**texts, f"{name}.h": header.encode()}
-    flags = (*flags, *(("-DTENON_THREAD_POOL",) if threaded else ()))
+    states = ("-DTENON_STATES",) if f"void {name}_reset(" in header else ()
+    flags = (*flags, *(("-DTENON_THREAD_POOL",) if threaded else ()), *states)
     names = (f'-DTENON_HEADER="{name}.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     return {
         "main.o": compiler.compile(texts, main, target, (*flags, "-ffp-contract=off")),

@@ -219,7 +219,7 @@ static void take_all(int count, char **files, const Settings *settings) {
     filled[chosen] = 1;
   }
   for (int j = 0; j < tenon_input_count; j++)
-    if (!filled[j]) tenon_fail("no file for input '%s': try --help", tenon_inputs[j].name);
+    if (!filled[j] && !tenon_is_state(&tenon_inputs[j])) tenon_fail("no file for input '%s': try --help", tenon_inputs[j].name);
   free(filled);
 }
 
@@ -333,8 +333,11 @@ static int run_once(void) { return tenon_run(); }
 
 static void run(long repeat) {
   double *times = malloc((size_t)repeat * sizeof *times);
-  if (times == NULL) tenon_fail("not enough memory to repeat %ld times", repeat);
+  uint8_t *given = malloc(tenon_mutable_size + 1); /* what every run begins with: states change */
+  if (times == NULL || given == NULL) tenon_fail("not enough memory to repeat %ld times", repeat);
+  memcpy(given, tenon_mutable, tenon_mutable_size);
   for (long i = 0; i < repeat; i++) {
+    if (i > 0) memcpy(tenon_mutable, given, tenon_mutable_size);
     const double start = now();
     const int status = run_once();
     times[i] = now() - start;
@@ -343,6 +346,7 @@ static void run(long repeat) {
   qsort(times, (size_t)repeat, sizeof *times, ascending);
   if (repeat > 1) printf("latency: min %.3f ms, median %.3f ms of %ld runs\n", times[0], times[repeat / 2], repeat);
   free(times);
+  free(given);
 }
 
 static double parse_fraction(const char *option, const char *text) {
@@ -404,6 +408,7 @@ int main(int count, char **arguments) {
     else tenon_fail("no option %s: try --help", option);
   }
   if (settings.labels != NULL) take_labels(settings.labels);
+  tenon_reset();
   take_all(files, arguments, &settings);
   start_threads(settings.threads);
   run(settings.repeat);

@@ -47,4 +47,16 @@ int tenon_next_step(int step) {
 }
 #endif
 
+#ifdef TENON_STATES
+void tenon_reset(void) { TENON_JOIN(TENON_ENTRY, _reset)(tenon_mutable); }
+#else
+void tenon_reset(void) {}
+#endif
+
+int tenon_is_state(const TenonPort *input) {
+  for (int i = 0; i < tenon_output_count; i++)
+    if (input->bytes > 0 && tenon_outputs[i].bytes > 0 && tenon_outputs[i].offset == input->offset) return 1;
+  return 0;
+}
+
 int tenon_run(void) { return TENON_ENTRY(tenon_weights, tenon_mutable, tenon_activations); }

@@ -25,6 +25,11 @@ extern const size_t tenon_mutable_size, tenon_activations_size;
 /* Runs the network on its own regions; 0 or what the network returned. */
 int tenon_run(void);
 
+/* Gives the states their initial content, with TENON_STATES; else there are none. */
+void tenon_reset(void);
+/* Whether an input is a state, which lies at the place of an output: a run finds there what the one before left. */
+int tenon_is_state(const TenonPort *input);
+
 /* One step of the network, a kernel call, and the step that comes after another: the first one after -1, -1 after the
    last one; there where TENON_STEPS is above 0 (see probe.c). */
 void tenon_step(int step);

@@ -130,7 +130,9 @@ class RemoteBundle:
         self._stack.close()
 
     def run(self, feeds: Sequence[Feeds]) -> list[dict[str, Array]]:
-        """One set of outputs for each set of feeds, by one execution of the program."""
+        """One set of outputs for each set of feeds, by one execution of the program.
+
+        States that are not fed have their initial content in every run: to go on, feed what the run before gave."""
         if isinstance(self._runner, ResidentNetwork):
             regions = [self._region(each) for each in feeds]
             return [self._outputs(r) for r in self._runner.regions(self.manifest, self._bundle.weights, regions)]
@@ -226,8 +228,11 @@ class RemoteBundle:
     def _region(self, feeds: Feeds) -> bytes:
         region = np.zeros(self.manifest.memory.mutable, np.uint8)
         inputs = views(region, self.manifest.inputs)
+        states = {t.name: t.initial or (0,) for t in self.manifest.inputs if t.state}
+        for name, initial in states.items():
+            inputs[name].reshape(-1)[...] = initial
         ranges = size_ranges(self.manifest.inputs)
-        given = named(inputs, feeds, ranges)
+        given = named(inputs, feeds, {*ranges, *states})
         arrays = {name: array for name, (array, _) in given.items()}
         targets, sizes = placed(inputs, self.manifest.inputs, arrays) if ranges else (inputs, {})
         fill(targets, given, region, strings(self.manifest.inputs), sizes)
