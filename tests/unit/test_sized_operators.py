@@ -10,11 +10,17 @@ from sized_models import check
 from tenon.network.graph.graph import Array
 from tenon.network.graph.size_range import Size
 
-SIZES = {"L": Size("L", 1, 9), "M": Size("M", 2, 6), "H": Size("H", 8, 32, 8), "W": Size("W", 8, 40, 16)}
+SIZES = {
+    "L": Size("L", 1, 9),
+    "M": Size("M", 2, 6),
+    "H": Size("H", 8, 32, 8),
+    "W": Size("W", 8, 40, 16),
+    "S": Size("S", 2, 9),
+}
 RUNS = [
-    {"L": 1, "M": 2, "H": 8, "W": 8},
-    {"L": 4, "M": 5, "H": 24, "W": 40},
-    {"L": 9, "M": 6, "H": 32, "W": 24},
+    {"L": 1, "M": 2, "H": 8, "W": 8, "S": 2},
+    {"L": 4, "M": 5, "H": 24, "W": 40, "S": 5},
+    {"L": 9, "M": 6, "H": 32, "W": 24, "S": 8},
 ]
 
 
@@ -37,6 +43,58 @@ def feeds(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> dict[
             given[value.name] = rng.integers(0, 2, dims).astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
     return given
 
+
+WINDOWS: dict[str, tuple[str, str]] = {
+    "convolutions": (
+        "(float[1,3,H,W] x, float[4,3,3,3] w, float[3,1,3,3] d)"
+        " => (float[a,b,c,e] y, float[f,g,h,i] z, float[j,k,l,m] v)",
+        "y = Conv <pads=[1,1,1,1], strides=[2,2]> (x, w) e = Exp(x) z = Conv <pads=[1,0,1,0]> (e, w)"
+        "v = Conv <group=3, pads=[2,2,2,2], dilations=[2,2]> (x, d)",
+    ),
+    "same_padding": (
+        "(float[1,3,H,W] x, float[4,3,3,3] w, float[1,3,L] s, float[2,3,4] u) => (float[a,b,c,e] y, float[f,g,h] z)",
+        'y = Conv <auto_pad="SAME_UPPER", strides=[2,2]> (x, w) z = Conv <auto_pad="SAME_LOWER"> (s, u)',
+    ),
+    "two_convolutions": (
+        "(float[1,3,L,M] x, float[3,3,3,3] w, float[3] b) => (float[a,c,d,e] y)",
+        "f = Conv <pads=[1,1,1,1]> (x, w, b) g = Relu(f) y = Conv <pads=[1,1,1,1]> (g, w, b)",
+    ),
+    "transposed": (
+        "(float[1,3,L,M] x, float[3,2,4,4] w, float[1,3,L] s, float[3,2,3] u) => (float[a,b,c,d] y, float[e,f,g] z)",
+        "y = ConvTranspose <strides=[2,2], pads=[1,1,1,1]> (x, w)"
+        "z = ConvTranspose <strides=[2], output_padding=[1], pads=[1,1]> (s, u)",
+    ),
+    "pools": (
+        "(float[1,3,H,W] x) => (float[a,b,c,d] y, float[e,f,g,h] z, float[i,j,k,l] v)",
+        "n = Neg(x) m = Sub(n, x) y = MaxPool <kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]> (m)"
+        "z = AveragePool <kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]> (m)"
+        "v = AveragePool <kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1> (m)",
+    ),
+    "ceil_pools": (
+        "(float[1,3,7,S] x) => (float[a,b,c,d] y, float[e,f,g,h] z)",
+        "y = MaxPool <kernel_shape=[2,2], strides=[2,2], ceil_mode=1> (x)"
+        "z = AveragePool <kernel_shape=[3,2], strides=[2,2], ceil_mode=1> (x)",
+    ),
+    "upsampled": (
+        "(float[1,2,L,M] x) => (float[a,b,c,d] y, float[e,f,g,h] z, float[i,j,k,l] v)",
+        's = Constant <value_floats=[1.0,1.0,2.0,3.0]> () y = Resize <mode="nearest", nearest_mode="floor",'
+        'coordinate_transformation_mode="asymmetric"> (x, , s) z = Resize <mode="linear"> (x, , s)'
+        'v = Resize <mode="linear", coordinate_transformation_mode="align_corners"> (x, , s)',
+    ),
+    "resized_to_another": (
+        "(float[1,2,L,M] x, float[1,2,H,W] r) => (float[a,b,c,d] y, float[e,f,g,h] z)",
+        "s = Shape(r) z0 = Constant <value_ints=[2]> () f = Constant <value_ints=[4]> () n = Shape(x)"
+        "zero = Constant <value_ints=[0]> () c = Slice(n, zero, z0) d = Slice(s, z0, f) t = Concat <axis=0> (c, d)"
+        'y = Resize <mode="linear", coordinate_transformation_mode="pytorch_half_pixel"> (x, , , t)'
+        'z = Resize <mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric"> (x, , , t)',
+    ),
+    "pyramid": (
+        "(float[1,3,H,W] x, float[4,3,3,3] w, float[4,4,3,3] v) => (float[a,b,c,d] y)",
+        "f = Conv <pads=[1,1,1,1], strides=[2,2]> (x, w) g = Conv <pads=[1,1,1,1], strides=[2,2]> (f, v)"
+        "s = Constant <value_floats=[1.0,1.0,2.0,2.0]> () u = Resize (g, , s) y = Concat <axis=1> (u, f)",
+    ),
+}
+"""Models with windows over axes whose extents a run decides."""
 
 MODELS: dict[str, tuple[str, str]] = {
     "pointwise": ("(float[2,L] x, float[L] v) => (float[a,b] y)", "s = Add(x, v) t = Mul(s, s) y = Exp(t)"),
@@ -205,6 +263,9 @@ MODELS: dict[str, tuple[str, str]] = {
         "y = GlobalAveragePool(x) z = GlobalMaxPool(x)",
     ),
 }
+
+
+MODELS |= WINDOWS
 
 
 @pytest.mark.parametrize("name", MODELS)

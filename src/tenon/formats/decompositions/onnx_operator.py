@@ -61,6 +61,9 @@ class _Builder:
     def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         raise RefusedError("its result has no fixed shape")
 
+    def changes(self, value: Value) -> bool:
+        return False
+
     def sized_like(self, value: Value, like: Value) -> Value:
         return value
 

@@ -19,7 +19,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.network.graph.graph import Array, Graph, Operation, Origin, Value
 from tenon.network.graph.size_range import Size, SizeRange
-from tenon.network.graph.sizes import Expression, Extreme, FloorQuotient, UndecidedError, expression, symbol
+from tenon.network.graph.sizes import Expression, Extreme, FloorQuotient, Number, UndecidedError, expression, symbol
 from tenon.network.graph.types import BOOL, F32, I32, I64, TensorType
 
 MOST_FOLLOWED = 32
@@ -199,9 +199,9 @@ class RunTimeSizes:
         self.symbolic.add(value)
         return value
 
-    def state(self, value: Value, extents: Sequence[Expression]) -> Value:
+    def state(self, value: Value, given: Sequence[Number]) -> Value:
         """``value``, of which these are the extents; its buffer must hold the largest."""
-        own = {}
+        own, extents = {}, [expression(e) for e in given]
         for axis, (extent, n) in enumerate(zip(extents, value.type.dims, strict=True)):
             if extent.known and extent.number == n:
                 continue

@@ -16,6 +16,8 @@ from tenon.machine.algorithms.registry import best, candidates, packed_alike
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels.image import Image
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import F32, DType, Layout, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
@@ -34,6 +36,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.reach import Operands, Reaches, window_reach
+from tenon.network.ops.sized_windows import over_images, sized_windows
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
 
@@ -117,6 +120,16 @@ class Conv(Operator):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, w = check_operands("Conv", inputs, 1, self.group)
         return (TensorType(typed(inputs)[0].dtype, (x[0], w[0], *(a.out for a in self.axes(x, w)))),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if not node.fixed(*range(1, len(node.inputs))):
+            raise SizeRefusedError("its weights have extents that are known only at run time")
+        weights = node.type(1).dims
+        window = Window(self.kernel_shape or weights[2:], self.strides, self.dilations, self.pads, self.auto_pad)
+        windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
+        extents = over_images(node, windows, weights[0], 0.0)
+        node.op = replace(self, pads=windows.pads, auto_pad="NOTSET")
+        return node.same(extents)
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:
         axes = self.axes(x.shape, w.shape)
@@ -358,6 +371,26 @@ class ConvTranspose(Operator):
         if 0 in x and 0 not in [x[0], w[1], *outs]:
             raise ShapeError(f"ConvTranspose: an input of {list(x)} has no elements to spread over {list(outs)}")
         return (TensorType(typed(inputs)[0].dtype, (x[0], w[1] * self.group, *outs)),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if not node.fixed(*range(1, len(node.inputs))):
+            raise SizeRefusedError("its weights have extents that are known only at run time")
+        weights, extents = node.type(1).dims, node.extents(0)
+        if 1 in node.changing(0):
+            raise SizeRefusedError("the number of its channels is known only at run time")
+        geometry = self.axes(node.type(0).dims, weights)
+        counts, reaching = list[Expression](), list[int]()
+        for i, a in enumerate(geometry):
+            extra = self.output_padding[i] if self.output_padding else 0
+            if not extents[2 + i].known and self.output_shape:
+                raise SizeRefusedError("output_shape with an extent that is known only at run time")
+            counts.append((extents[2 + i] - 1) * a.stride + (extra + a.span - a.before - a.after))
+            if a.stride < extra + a.span - a.after:
+                reaching.append(2 + i)
+        node.with_masked(0, reaching, 0.0)
+        pads = (*(a.before for a in geometry), *(a.after for a in geometry))
+        node.op = replace(self, pads=pads, auto_pad="NOTSET", output_shape=())
+        return node.same([extents[0], weights[1] * self.group, *counts])
 
     def reference(self, x: Array, w: Array, b: Array | None = None) -> Array:
         axes = self.axes(x.shape, w.shape)

@@ -19,6 +19,7 @@ from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import extreme
 from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import (
+    Arg,
     Case,
     ErrorBound,
     Input,
@@ -461,7 +462,9 @@ class TopK(Operator):
         if not y.size:
             return []
         outer, n, inner = parted(x.dims, self.axis % x.rank)
-        count, results = y.dims[self.axis % x.rank], (Output(0), Output(1))
+        count = y.dims[self.axis % x.rank]
+        order: Arg = Output(1) if len(site.outputs) > 1 else Scratch("order", 8 * y.size)
+        results = (Output(0), order)
         if n <= kernels.FEW:
             kernel = kernels.top_k(outer, n, inner, count, bool(self.largest), x.dtype)
             return [Step(kernel, (Input(0), *results))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.pool import Pool, Segment, lowest, pool
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import F32, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
@@ -35,6 +36,7 @@ from tenon.network.ops.base import (
 from tenon.network.ops.elementwise import BLOCKED
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.reach import Operands, Reaches, window_reach
+from tenon.network.ops.sized_windows import over_images, sized_windows
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
@@ -102,9 +104,13 @@ class Pooling(Operator):
     fusable: ClassVar[bool] = True
     averages: ClassVar[bool] = False
 
+    @property
+    def window(self) -> Window:
+        """The attributes of the windows."""
+        return Window(self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode))
+
     def axes(self, x: Ints) -> tuple[Axis, ...]:
-        window = Window(self.kernel_shape, self.strides, self.dilations, self.pads, self.auto_pad, bool(self.ceil_mode))
-        return window.axes(self.name, x[2:])
+        return self.window.axes(self.name, x[2:])
 
     def segments(self, a: Axis) -> tuple[Segment, ...]:
         return clipped(a, lambda i: 1)
@@ -174,6 +180,14 @@ class MaxPool(Pooling):
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
     narrow_images: ClassVar[bool] = True
 
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if len(node.names) > 1:
+            raise SizeRefusedError("its second output, the indices, where extents are known only at run time")
+        windows = sized_windows(self.window, node.extents(0)[2:], node.type(0).dims[2:])
+        extents = over_images(node, windows, None, lowest(node.type(0).dtype))
+        node.op = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0)
+        return node.same(extents)
+
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)
         fill = lowest(DType.of(x.dtype))
@@ -227,6 +241,22 @@ class AveragePool(Pooling):
 
     def segments(self, a: Axis) -> tuple[Segment, ...]:
         return clipped(a, lambda i: self.weight(a, i))
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        windows = sized_windows(self.window, node.extents(0)[2:], node.type(0).dims[2:])
+        if self.ceil_mode and self.count_include_pad:
+            raise SizeRefusedError("ceil_mode with count_include_pad, where extents are known only at run time")
+        extents = over_images(node, windows, None, 0.0)
+        whole = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0, count_include_pad=1)
+        node.op = whole
+        (total,) = node.same(extents)
+        if self.count_include_pad or not (any(windows.pads) or windows.reaching):
+            return [total]
+        dims = (1, 1, *node.type(0).dims[2:])
+        ones = node.sizes.state(node.constant(np.ones(dims, node.type(0).dtype.numpy)), [1, 1, *node.extents(0)[2:]])
+        ones = node.masked(ones, windows.reaching, 0.0)
+        attributes = {f.name: getattr(whole, f.name) for f in fields(whole)}
+        return [node.add("Div", total, node.state(node.whole("AveragePool", ones, **attributes), [1, 1, *extents[2:]]))]
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)

@@ -12,10 +12,12 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels import region as kernels
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import I64, DType, TensorType
 from tenon.network.ops.base import Case, Input, Operator, Output, Scratch, Site, Step, Weights, register, typed
 from tenon.network.ops.generic import GenericOperator, taps
 from tenon.network.ops.pool import MaxPool, window_views
+from tenon.network.ops.sized_slices import agreed
 
 
 @register
@@ -124,6 +126,15 @@ class RoiAlign(Operator):
     sampling_ratio: int = 0
     spatial_scale: float = 1.0
     arity: ClassVar[tuple[int, int]] = (3, 3)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        if not node.fixed(0):
+            raise SizeRefusedError("RoiAlign of an image whose extents are known only at run time")
+        count = agreed(node, 0, [1, 2])
+        for i in (1, 2):
+            node.with_masked(i, [0], 0)
+        rows = self.infer(node.inputs)[0].dims[1:]
+        return node.same([count, *rows])
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, rois, batches = typed(inputs)

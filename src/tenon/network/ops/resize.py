@@ -15,6 +15,7 @@ from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.move import AffineIndex, Piece, along, move
 from tenon.machine.kernels.resize import OutputRange, Resample, resample
 from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, ROW_MAJOR, Layout, TensorType
 from tenon.network.ops.base import (
     Case,
@@ -31,6 +32,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.move import kept, normal_axis
 from tenon.network.ops.reach import Operands, Reach, Reaches, alike
+from tenon.network.ops.sized_resize import resized
 from tenon.network.ops.slice_gather import too_many
 from tenon.network.ops.window import Ints
 
@@ -186,6 +188,11 @@ class Resize(Operator):
         if y.size and not x.size:
             raise ShapeError(f"Resize: {list(x.dims)} has no elements to make {list(y.dims)} of")
         return (y,)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        rank = node.type(0).rank
+        axes = [normal_axis("Resize", a, rank) for a in self.axes] or list(range(rank))
+        return [resized(node, axes, self)]
 
     def reference(self, x: Array, *given: Array | None) -> Array:
         dtype, outside = x.dtype, np.zeros((), bool)

@@ -123,9 +123,9 @@ def concatenated(node: SizedNode, axis: int) -> Value:
     return node.state(appended(node, axis, node.largest(extents[axis])), extents)
 
 
-def agreed(node: SizedNode, axis: int) -> Expression:
-    """The extent along an axis that all operands have; their buffers are cut to the shortest."""
-    operands = range(len(node.inputs))
+def agreed(node: SizedNode, axis: int, among: Sequence[int] = ()) -> Expression:
+    """The extent along an axis that operands, by default all, have; their buffers are cut to the shortest."""
+    operands = among or range(len(node.inputs))
     extent = node.common_exactly([node.extents(i)[axis] for i in operands])
     least = min(node.type(i).dims[axis] for i in operands)
     for i in operands:

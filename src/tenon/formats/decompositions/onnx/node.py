@@ -46,6 +46,9 @@ class OnnxBuilder(NodeBuilder, Protocol):
     def data_dependent(self, node: OnnxNode, axes: Sequence[int | None]) -> list[Value]:
         """The outputs of an operator whose last output is the extent of the others along these axes."""
 
+    def changes(self, value: Value) -> bool:
+        """Whether extents of a tensor are known only at run time."""
+
     def sized_like(self, value: Value, like: Value) -> Value:
         """A new constant whose last axes have the extents, at run time, of those of another tensor."""
 

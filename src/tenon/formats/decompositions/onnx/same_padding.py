@@ -28,6 +28,8 @@ def crop_between_windows(node: OnnxNode) -> None:
     kernel, strides, spans = _windows(node)
     if all(s <= span for s, span in zip(strides, spans, strict=False)):
         return
+    if node.builder.changes(node.input(0)):  # the operator's own rule says what it takes
+        return
     sizes = node.dims_of(0)[2:]
     if {len(strides), len(spans), len(sizes)} != {len(kernel)} or min(strides) < 1:
         return  # reported by the operator

@@ -531,6 +531,9 @@ class _NodeBuilder:
         data = np.ascontiguousarray(value.array[(slice(None),) * axis + (slice(0, extent),)])
         return self.constant(data, "cropped")
 
+    def changes(self, value: Value) -> bool:
+        return value in self.importer.writer.sizes.extents
+
     def sized_like(self, value: Value, like: Value) -> Value:
         sizes = self.importer.writer.sizes
         return sizes.state(value, sizes.of(like)[like.type.rank - value.type.rank :])
