@@ -121,14 +121,13 @@ def recurrence(steps: int, *, known: bool = True) -> bytes:
     return model.bytes([x] if known else [x, limit], [outs[1], outs[2]])
 
 
-@pytest.mark.parametrize(("steps", "known"), [(40, True), (40, False), (5, True)])
+@pytest.mark.parametrize(("steps", "known"), [(40, True), (40, False), (5, True), (2, True)])
 def test_rows_that_a_loop_writes(steps: int, known: bool) -> None:
-    """They are stacked results, not copies of the whole tensor; few steps become nodes."""
+    """They are stacked results, not copies of the whole tensor; two steps become nodes."""
     data = recurrence(steps, known=known)
     graph = importers.load(data)
-    assert (
-        scans(graph) == ([Scan(steps, 1, 1)] if steps > 32 and known else [Scan(steps, 3, counted=True)])[: steps > 32]
-    )
+    loop = Scan(steps, 1, 1) if known else Scan(steps, 3, counted=True)
+    assert scans(graph) == ([loop] if steps > 2 else [])
     x = np.random.default_rng(3).normal(0, 1, (steps, 3)).astype(np.float32)
     with tenon.open(tenon.compile(data, name="net", no_tuning=True)) as net:
         for count in (steps,) if known else (0, 1, 17, steps):

@@ -15,7 +15,14 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.formats.decompositions.branches import imported
-from tenon.formats.decompositions.loops import LARGEST_COUNT, LoopNode, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import (
+    FEWEST_STEPS,
+    LARGEST_COUNT,
+    LoopNode,
+    RepeatedBody,
+    Repetition,
+    repeat,
+)
 from tenon.formats.decompositions.onnx.node import Entry
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
@@ -224,7 +231,7 @@ def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], coun
         raise RefusedError(f"it scans {sorted(lengths)} elements; one number is needed")
     (n,) = lengths
     stacked = _ports(call, "scan_output", len(body.output) - len(states))
-    ways: list[Way] = [partial(_scan_repeated, call, body, states, scans, cut, stacked)] if n > UNROLLED else []
+    ways: list[Way] = [partial(_scan_repeated, call, body, states, scans, cut, stacked)] if n >= FEWEST_STEPS else []
     return _first_possible(call, [*ways, partial(_scan_unrolled, call, body, states, scans, cut, stacked, n)])
 
 

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loops import FEWEST_STEPS, LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
 from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
 from tenon.network.graph.graph import Value
-from tenon.network.ops.unroll import UNROLLED
 
 MAX_STEPS = 4096
 """Steps that a loop may be unrolled to."""
@@ -38,7 +37,7 @@ def _while(node: TfliteNode) -> Sequence[Argument]:
     mark = builder.mark()
     try:
         with builder.writer.attempt():
-            return _unrolled(node, state, UNROLLED)
+            return _unrolled(node, state, FEWEST_STEPS - 1)
     except LongLoopError:
         builder.restore(mark)
     try:
