@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tenon.errors import TenonError as TenonError
     from tenon.machine.targets import targets as targets
     from tenon.network.graph.graph import Graph as Graph
+    from tenon.network.graph.size_range import Size as Size
     from tenon.options import Options as Options
     from tenon.pipeline import inspect as inspect
     from tenon.pipeline import load as load
@@ -41,6 +42,7 @@ _HOMES = {
     "Engine": "tenon.runtime.engine",
     "Graph": "tenon.network.graph.graph",
     "Options": "tenon.options",
+    "Size": "tenon.network.graph.size_range",
     "TenonError": "tenon.errors",
     "compile": "tenon.compat.compilation",
     "convert": "tenon.tools.deployment",

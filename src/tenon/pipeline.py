@@ -37,11 +37,12 @@ from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
-from tenon.network.graph.bind import Shapes, bind, fix, with_open_batches
+from tenon.network.graph.bind import GivenShapes, bind, fix, with_open_batches
 from tenon.network.graph.fixed import Values
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
+from tenon.network.graph.value_bounds import check_limits, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
@@ -85,12 +86,13 @@ Progress = Callable[[str], None]
 def load(
     model: Model,
     *,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     weights: Model | None = None,
     values: Values | None = None,
+    max: Mapping[str, int] | None = None,
     example_inputs: Sequence[Any] | None = None,
     key: Key | None = None,
     transform: Transform | None = None,
@@ -99,9 +101,11 @@ def load(
 
     For formats with two files, give either of them or their folder; ``weights`` is the second file if it is not next to
     the first under its usual name.
-    ``shapes`` binds input shapes by input name or single dimensions by their name; ``inputs`` and ``outputs`` cut
-    the model at those tensors.  ``values`` replaces inputs by constants; branches that are not taken then need not be
-    valid.  A graph with unbound dimensions can be inspected, but not compiled.
+    ``shapes`` binds input shapes by input name or single dimensions by their name; a dimension may be a ``tenon.Size``,
+    or text such as "L:1..256", which every run chooses.  ``max`` says how large numbers that the model computes can be
+    (trip counts, extents), by the names of their tensors.  ``inputs`` and ``outputs`` cut the model at those tensors.
+    ``values`` replaces inputs by constants; branches that are not taken then need not be valid.
+    A graph with unbound dimensions can be inspected, but not compiled.
     ``example_inputs`` are tensors or arrays with the shapes to export a torch module for.
     ``key`` decrypts encrypted files (32 bytes, a file with them or with 64 hexadecimal digits, or a function that gives
     them; by default that of TENON_KEY or TENON_KEY_FILE); ``transform`` decodes each stored file of
@@ -121,6 +125,7 @@ def load(
         sha256=sha256,
         weights=weights,
         values=values,
+        limits=max,
         key=key,
         transform=transform,
     )
@@ -132,9 +137,10 @@ def compile(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    shapes: Shapes | Sequence[Shapes] | None = None,
+    shapes: GivenShapes | Sequence[GivenShapes] | None = None,
     weights: Model | None = None,
     values: Values | None = None,
+    max: Mapping[str, int] | None = None,
     example_inputs: Sequence[Any] | None = None,
     key: Key | None = None,
     transform: Transform | None = None,
@@ -145,9 +151,9 @@ def compile(
 ) -> Bundle:
     """Compile a model, or a graph returned by ``load``, for a target.
 
-    ``shapes``, ``values``, ``key`` and ``transform`` are as for ``load``; with a list of shapes the bundle supports
-    each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the same packing
-    of weights where possible.
+    ``shapes``, ``values``, ``max``, ``key`` and ``transform`` are as for ``load``; with a list of shapes the bundle
+    supports each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the
+    same packing of weights where possible.
     ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs, the plan and the declined rules of each binding.
 
@@ -161,7 +167,7 @@ def compile(
     compilation = _resolved(chosen)
     check_parts(compilation.emit, compilation.target, zig=not compilation.compiler)
     with stored_as(key, transform):
-        return _compiled(model, chosen, compilation, shapes, weights, values, progress, rewrite, stages)
+        return _compiled(model, chosen, compilation, shapes, weights, values, max, progress, rewrite, stages)
 
 
 @guarded
@@ -183,9 +189,10 @@ def _compiled(
     model: Model | Graph,
     chosen: Options,
     compilation: Compilation,
-    shapes: Shapes | Sequence[Shapes] | None,
+    shapes: GivenShapes | Sequence[GivenShapes] | None,
     weights: Model | None,
     values: Values | None,
+    limits: Mapping[str, int] | None,
     progress: Progress,
     rewritten: Callable[[Graph], Graph],
     stages: Stages,
@@ -194,23 +201,24 @@ def _compiled(
     progress("read")
     all_shapes = _all_shapes(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
-    cut["values"] = values
-    whole = _whole(model, chosen, values)
+    cut |= {"values": values, "limits": limits}
+    whole = _whole(model, chosen, values, limits)
     imported, origin = (whole, None) if whole is not None else _imported(model, all_shapes[0], weights, cut)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
     if not compilation.labels:
         compilation = replace(compilation, labels=imported.labels)
     name = _entry_name(chosen, imported)
-    others = (load(model, shapes=other, weights=weights, **cut) if whole is None else whole for other in all_shapes[1:])
+    others = (_imported(model, other, weights, cut)[0] if whole is None else whole for other in all_shapes[1:])
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
+    check_limits(graphs[0])
     answers = bool(chosen.head) and is_answer(chosen.head)
     graphs = [with_head(bound, {} if answers else chosen.head) for bound in graphs]
     graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
-    _check_ranges(graphs[0], chosen.ranges)
+    check_ranges(graphs[0], chosen.ranges)
     heads, preprocess = find_heads(graphs[0]), chosen.preprocess
     decoding = _decoding(chosen.head, graphs[0]) if answers else {}
     if chosen.features:
@@ -249,15 +257,6 @@ def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:
     return written_head(described_head(given, tuple(outputs)))
 
 
-def _check_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raises InputError for a range of what is no input; "" stands for all inputs."""
-    names = [value.name for value in graph.inputs]
-    if unknown := [name for name in ranges if name and name not in names]:
-        raise InputError(
-            f"no input is called '{unknown[0]}', which a range is given for; the model has {', '.join(names)}"
-        )
-
-
 def _entry_name(options: Options, graph: Graph) -> str:
     """The name of the bundle and its entry point.  Raises InputError for one that C does not take."""
     name = options.prefix + (options.name or identifier(graph.name))
@@ -286,9 +285,10 @@ def inspect(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     weights: Model | None = None,
     values: Values | None = None,
+    max: Mapping[str, int] | None = None,
     progress: Progress = lambda stage: None,
     **changes: Unpack[OptionKeywords],
 ) -> tuple[Description, Graph | None]:
@@ -300,7 +300,7 @@ def inspect(
     """
     chosen = _options(options, changes)
     compilation = _resolved(chosen)
-    given = _given(model, shapes, weights, values)
+    given = _given(model, values, max, shapes=shapes, weights=weights)
     given = given if shapes else with_open_batches(given)
     if not shapes and not all(v.type.bound for v in given.inputs):
         return describe(given), None
@@ -326,7 +326,7 @@ def tune(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     weights: Model | None = None,
     values: Values | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, layer: None,
@@ -346,7 +346,7 @@ def tune(
     """
     chosen = _options(options, changes)
     compilation = _resolved(replace(chosen, threads=chosen.threads or 1))
-    given = _given(model, shapes, weights, values)
+    given = _given(model, values, shapes=shapes, weights=weights)
     graph = _optimised(given, compilation, shapes)
     bench = Bench(compilation, runner=runner)
     with open_pool(cluster) as pool:
@@ -359,7 +359,7 @@ def rewrite(
     out: str | Path | None,
     *,
     weights: Model | None = None,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     values: Values | None = None,
     config: Path | None = None,
     without_weights: bool = False,
@@ -387,7 +387,7 @@ def _planned(
     given: Graph,
     compilation: Compilation,
     name: str,
-    shapes: Shapes | None,
+    shapes: GivenShapes | None,
     progress: Progress,
     left: list[Problem],
 ) -> tuple[Graph, Program]:
@@ -403,7 +403,7 @@ def _planned(
 def _prepared(
     given: Graph,
     compilation: Compilation,
-    shapes: Shapes | None,
+    shapes: GivenShapes | None,
     progress: Progress,
     left: list[Problem] | None = None,
     stages: Stages = UNSEEN,
@@ -439,7 +439,7 @@ def _plan(
     return program
 
 
-def _all_shapes(shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes | None]:
+def _all_shapes(shapes: GivenShapes | Sequence[GivenShapes] | None) -> list[GivenShapes | None]:
     if shapes is None or isinstance(shapes, Mapping):
         return [shapes]
     if not shapes:
@@ -491,17 +491,17 @@ def _tuned(settings: Sequence[Setting]) -> Tuned | None:
     return Tuned(len(chosen), hashlib.sha256(text.encode()).hexdigest())
 
 
-def _given(model: Model | Graph, shapes: Shapes | None, weights: Model | None, values: Values | None) -> Graph:
-    """The graph of a model or the given graph, with inputs fixed."""
+def _given(model: Model | Graph, values: Values | None, limits: Mapping[str, int] | None = None, **more: Any) -> Graph:
+    """The graph of a model or the given graph, with inputs fixed; ``more`` are arguments of ``load``."""
     if isinstance(model, Graph):
-        return fix(model, values)
-    return load(model, shapes=shapes, weights=weights, values=values)
+        return with_limits(fix(model, values), limits)
+    return load(model, values=values, max=limits, **more)
 
 
 def _optimised(
     given: Graph,
     compilation: Compilation,
-    shapes: Shapes | None,
+    shapes: GivenShapes | None,
     left: list[Problem] | None = None,
     stages: Stages = UNSEEN,
 ) -> Graph:
@@ -549,14 +549,16 @@ def _narrowing(compilation: Compilation, left: list[Problem] | None, *, stated: 
     )
 
 
-def _whole(model: Model | Graph, options: Options, values: Values | None) -> Graph | None:
+def _whole(
+    model: Model | Graph, options: Options, values: Values | None, limits: Mapping[str, int] | None
+) -> Graph | None:
     """A given graph with inputs fixed; None for a model to load.  Raises InputError if a graph should be cut."""
     if isinstance(model, Graph) and (options.inputs or options.outputs):
         raise InputError("a graph cannot be cut again: give inputs and outputs to tenon.load")
-    return fix(model, values) if isinstance(model, Graph) else None
+    return with_limits(fix(model, values), limits) if isinstance(model, Graph) else None
 
 
-def _bound(given: Graph, shapes: Shapes | None) -> Graph:
+def _bound(given: Graph, shapes: GivenShapes | None) -> Graph:
     """The graph with ``shapes`` bound; the same object if there is nothing to bind."""
     return given if all(v.type.bound for v in given.inputs) and not shapes else bind(given, shapes)
 
@@ -587,7 +589,7 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
 
 
 def _imported(
-    model: Model, shapes: Shapes | None, weights: Model | None, cut: Mapping[str, Any]
+    model: Model, shapes: GivenShapes | None, weights: Model | None, cut: Mapping[str, Any]
 ) -> tuple[Graph, SourceRecord]:
     """The graph of a model, and the file that it comes from."""
     read = importers.read(model, shapes, weights=weights, **cut)

@@ -186,6 +186,7 @@ def test_public_names() -> None:
         "Engine",
         "Graph",
         "Options",
+        "Size",
         "TenonError",
         "__version__",
         "compile",

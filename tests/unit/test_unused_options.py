@@ -57,6 +57,7 @@ VALUES = {
     "--data-type": "x=int8",
     "--range": "0,1",
     "--state": "h=hn",
+    "--max": "n=3",
     "--head": "ssd strides=8",
     "--ram": "64K",
     "--affinity": "0",

@@ -157,6 +157,7 @@ def _compiled(
             weights=source.weights,
             shapes=source.bindings,
             values=source.values,
+            max=source.limits,
             progress=progress,
             stages=seen or UNSEEN,
             **_rewrite(written, chosen.target),

@@ -12,6 +12,7 @@ from tenon.cli.parse import read_array
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
+from tenon.runtime.bundle.manifest import size_ranges, typed_text
 from tenon.runtime.engine.detect import image_input
 from tenon.runtime.engine.image import InputImage, read_image
 from tenon.runtime.engine.sound import SUFFIX
@@ -74,13 +75,13 @@ def read_feeds(
 ) -> tuple[dict[str, Array], InputImage | None]:
     """The inputs, and the image among them.  ``apply_changes``: the overrides are not yet part of the bundle."""
     inputs, feeds, image = engine.inputs, {}, None
-    needed = [tensor.name for tensor in engine.manifest.own_inputs if not tensor.state]
+    needed = {t.name: typed_text(t, size_ranges(engine.manifest.inputs)) for t in engine.manifest.needed_inputs}
     for name, path in files.arrays.items():
         if not name and len(needed) != 1:
             raise InputError(
-                f"--input {path}: the model has {len(inputs)} inputs: write NAME=FILE with one of {_names(inputs)}"
+                f"--input {path}: the model has {len(needed)} inputs: write NAME=FILE with one of {_names(needed)}"
             )
-        feeds[name or needed[0]] = read_array(path)
+        feeds[name or next(iter(needed))] = read_array(path)
     if files.image is not None:
         name = image_input(engine, without=feeds)
         preprocessing = engine.manifest.preprocessing[name]
@@ -91,9 +92,9 @@ def read_feeds(
         image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
     if not feeds and needed:
-        raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(inputs)}")
+        raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(needed)}")
     return feeds, image
 
 
-def _names(inputs: Mapping[str, Array]) -> str:
-    return ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in inputs.items())
+def _names(inputs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {type}" for name, type in inputs.items())

@@ -11,10 +11,11 @@ from tenon.cli.device_placement import print_placement
 from tenon.errors import BundleError
 from tenon.machine.codegen.backend import find
 from tenon.machine.targets.registry import rows
+from tenon.network.graph.size_range import SizeRange
 from tenon.options import opening
 from tenon.runtime.bundle import Manifest, read_manifest
 from tenon.runtime.bundle.container import Container
-from tenon.runtime.bundle.manifest import BundleTensor, FileRecord
+from tenon.runtime.bundle.manifest import BundleTensor, FileRecord, size_ranges, typed_text
 from tenon.runtime.bundle.signature import signed_version, signer
 from tenon.runtime.engine.files import check_folder, choose_target, open_container
 
@@ -100,9 +101,10 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     for number, binding in enumerate(manifest.every_binding(), 1):
         if manifest.bindings:
             console.print(f"{binding.entry}: binding {number} of {len(manifest.bindings)}", markup=False)
+        ranges, held = size_ranges(binding.inputs), {name for each in binding.inputs for _, name in each.extents}
         for what, tensors in (("input", binding.inputs), ("output", binding.outputs)):
-            for tensor in (each for each in tensors if not each.calls_device):
-                console.print(_port(manifest, what, tensor), markup=False)
+            for tensor in (each for each in tensors if not each.calls_device and each.name not in held):
+                console.print(_port(manifest, what, tensor, ranges if what == "input" else {}), markup=False)
     facts = table("", "")
     macs = sum(step.macs for step in manifest.nodes)
     facts.add_row("weights", size(memory.constant))
@@ -144,9 +146,9 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         console.print(listed, markup=False)
 
 
-def _port(manifest: Manifest, what: str, tensor: BundleTensor) -> str:
+def _port(manifest: Manifest, what: str, tensor: BundleTensor, ranges: Mapping[str, SizeRange]) -> str:
     """``input  image  f32[1,3,224,224]``, and its preprocessing."""
-    text = f"{what}  {tensor.name}  {tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    text = f"{what}  {tensor.name}  {typed_text(tensor, ranges)}"
     if tensor.initial:
         text += f"  {tensor.initial[0]:g} in the first run" if len(tensor.initial) == 1 else "  with initial elements"
     if tensor.state:

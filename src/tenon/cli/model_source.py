@@ -49,6 +49,7 @@ class ModelArgument:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -72,7 +73,8 @@ class ModelArgument:
     def cut(self) -> tuple[object, ...]:
         """What of the model is compiled, for comparisons."""
         values = {name: getattr(value, "tolist", lambda value=value: value)() for name, value in self.values.items()}
-        return self.sha256, self.bindings, values, self.inputs, self.outputs, dict(self.arrays)
+        arrays, limits = dict(self.arrays), dict(self.limits)
+        return self.sha256, self.bindings, values, self.inputs, self.outputs, arrays, limits
 
     @property
     def bundle(self) -> bool:
@@ -85,7 +87,7 @@ class ModelArgument:
         ``allowed`` ones."""
         if self.values:
             raise InputError(f"--value {next(iter(self.values))}: a bundle's inputs are fixed when it is compiled")
-        names = ("weights", "sha256", "bindings", "inputs", "outputs")
+        names = ("weights", "sha256", "bindings", "inputs", "outputs", "limits")
         reading = {name: getattr(self, name) for name in names}
         why = f"{self.name} is a bundle, which is compiled already: compile the model again with them"
         refuse({**reading, **options}, why, allowed)
@@ -123,6 +125,7 @@ class ModelArgument:
 
     def _loaded(self, shapes: Shapes) -> Graph:
         cut: dict[str, Any] = {"inputs": self.inputs or None, "outputs": self.outputs or None, "values": self.values}
+        cut["max"] = self.limits
         return tenon.load(self.model, weights=self.weights, shapes=shapes, sha256=self.sha256, **cut)
 
     def fetch(self, progress: Stages) -> None:

@@ -16,6 +16,7 @@ from tenon.cli.parse import (
     parse_fields,
     parse_head,
     parse_io,
+    parse_limits,
     parse_list,
     parse_numbers,
     parse_processors,
@@ -35,7 +36,16 @@ Shape = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=DIMS",
-        help="Set the shape of an input (x=1,3,224,224) or a dimension (batch=1); repeat a name for several bindings.",
+        help="Set the shape of an input (x=1,3,224,224) or a dimension (batch=1); a size that every run chooses has a "
+        "name and a range (ids=1,L:1..256, x=1,3,H:64..512:32,64); repeat a name for several bindings.",
+    ),
+]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max",
+        metavar="NAME=N",
+        help="The largest number that a value of the model can be, of which a size or a trip count is computed.",
     ),
 ]
 Value = Annotated[
@@ -115,6 +125,7 @@ class Model(KeyOptions):
     weights: Weights = None
     shape: Shape = None
     value: Value = None
+    limits: Limits = None
     sha256: Annotated[
         str | None, typer.Option("--sha256", metavar="DIGEST", help="Expected SHA-256 of the model file.")
     ] = None
@@ -127,7 +138,7 @@ class Model(KeyOptions):
     )
 
     def source(self) -> ModelArgument:
-        whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256)
+        whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256, self.limits)
         return replace(whole, inputs=parse_list(self.begin), outputs=parse_list(self.end))
 
 
@@ -137,10 +148,13 @@ def source_of(
     shape: list[str] | None = None,
     value: list[str] | None = None,
     sha256: str | None = None,
+    limits: list[str] | None = None,
 ) -> ModelArgument:
     from tenon.cli.model_source import ModelArgument
 
-    return ModelArgument(model, weights, sha256, parse_bindings(shape), parse_values(value))
+    return ModelArgument(
+        model, weights, sha256, parse_bindings(shape), parse_values(value), limits=parse_limits(limits)
+    )
 
 
 def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[ModelArgument]:

@@ -10,34 +10,58 @@ from typing import TYPE_CHECKING, Any
 from tenon.errors import InputError
 from tenon.formats.wire.file_kinds import told_kind
 from tenon.input_file import open_regular, read_regular
+from tenon.network.graph.size_range import Size, read_dimension
 
 if TYPE_CHECKING:
     from tenon.network.graph.graph import Array
 
-Shapes = dict[str, int | tuple[int, ...]]
+Dims = int | Size | tuple[int | Size, ...]
+Shapes = dict[str, Dims]
 
 
 def parse_bindings(arguments: Sequence[str] | None) -> tuple[Shapes, ...]:
-    """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension.
+    """``x=1,3,224,224`` binds an input, ``batch=1`` a dimension; one extent without a comma is a dimension.  In place
+    of a number, ``H:64..512:32`` is a size that every run chooses, and so is ``1..256`` for a dimension.
 
     A name given N times makes N bindings, in that order; a name given once applies to all of them.
     """
-    given: dict[str, list[int | tuple[int, ...]]] = {}
+    given: dict[str, list[Dims]] = {}
     for argument in arguments or ():
         name, sep, dims = argument.rpartition("=")
-        try:
-            extents = tuple(int(d) for d in dims.replace("x", ",").split(",") if d)
-        except ValueError:
-            extents = ()
-        if not sep or not name or not extents:
-            raise InputError(f"--shape {argument}: write NAME=DIMS, as in input=1,3,224,224 or batch=1")
-        given.setdefault(name, []).append(extents if "," in dims or "x" in dims else extents[0])
+        given.setdefault(name, []).append(_parse_dims(argument, name if sep else "", dims))
     counts = {len(shapes) for shapes in given.values()} - {1}
     if len(counts) > 1:
         listed = ", ".join(f"{name} {len(shapes)} times" for name, shapes in given.items())
         raise InputError(f"--shape: {listed}: give each name once, or as often as there are bindings")
     count = max(counts, default=1)
     return tuple({name: shapes[i % len(shapes)] for name, shapes in given.items()} for i in range(count))
+
+
+def _parse_dims(argument: str, name: str, dims: str) -> Dims:
+    if ".." not in dims:
+        dims = dims.replace("x", ",")
+    if not name or not dims.strip(","):
+        raise InputError(f"--shape {argument}: {_DIMS}")
+    parts = [part for part in dims.split(",") if part]
+    try:
+        extents = tuple(read_dimension(part, "" if "," in dims else name) for part in parts)
+    except InputError as error:
+        raise InputError(f"--shape {argument}: {error}" if ".." in dims else f"--shape {argument}: {_DIMS}") from None
+    return extents if "," in dims else extents[0]
+
+
+_DIMS = "write NAME=DIMS, as in input=1,3,224,224 or batch=1"
+
+
+def parse_limits(arguments: Sequence[str] | None) -> dict[str, int]:
+    """``durations=400``: the largest number that a value can be, by its name."""
+    limits: dict[str, int] = {}
+    for argument in arguments or ():
+        name, _, number = argument.rpartition("=")
+        if not name or not (number.isascii() and number.isdigit()) or name in limits:
+            raise InputError(f"--max {argument}: write NAME=N, as in durations=400; each name once")
+        limits[name] = int(number)
+    return limits
 
 
 def parse_values(arguments: Sequence[str] | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from tenon.errors import InputError
 NAMES = {
     "optimize": "-O",
     "begin": "--from",
+    "limits": "--max",
     "end": "--to",
     "inputs": "--from",
     "outputs": "--to",

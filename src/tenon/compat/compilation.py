@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tenon.formats.wire.encryption import Key
     from tenon.formats.wire.stored_files import Transform
     from tenon.machine.plan.stages import Stages
-    from tenon.network.graph.bind import Shapes
+    from tenon.network.graph.bind import GivenShapes, Shapes
     from tenon.network.graph.fixed import Values
     from tenon.network.graph.graph import Graph
     from tenon.options import OptionKeywords, Options
@@ -36,9 +36,10 @@ def compile(
     model: Model | Graph,
     options: Options | None = None,
     *,
-    shapes: Shapes | Sequence[Shapes] | None = None,
+    shapes: GivenShapes | Sequence[GivenShapes] | None = None,
     weights: Model | None = None,
     values: Values | None = None,
+    max: Mapping[str, int] | None = None,
     example_inputs: Sequence[Any] | None = None,
     key: Key | None = None,
     transform: Transform | None = None,
@@ -59,8 +60,8 @@ def compile(model: Any, options: Any = None, **changes: Any) -> Any:
     The keyword arguments are the fields of ``Options`` (``target``, ``name``, ``threads``, ``precision``, ...); those
     that are not given come from ``options``, else from environment variables.  In addition:
 
-    ``shapes``, ``weights``, ``values``, ``example_inputs``, ``key`` and ``transform`` are as for ``load``; with a list
-    of shapes the bundle supports each of them, with one copy of the weights.
+    ``shapes``, ``weights``, ``values``, ``max``, ``example_inputs``, ``key`` and ``transform`` are as for ``load``;
+    with a list of shapes the bundle supports each of them, with one copy of the weights.
     ``progress`` is called with the name of each stage.
     ``rewrite`` is applied to the graph before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs and the plan (what ``--dump`` writes).

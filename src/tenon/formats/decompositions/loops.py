@@ -310,7 +310,7 @@ class _Repeating:
 
     def largest(self, counted: bool, results: Sequence[Value], most: int) -> int:
         """The largest number of iterations.  Raises RefusedError where that has to be known and is not."""
-        count = min(self.repetition.count, self.most or LARGEST_COUNT, most)
+        count = min(self.repetition.count, self.most or LARGEST_COUNT, most, self.stated())
         if counted and not results:
             return count
         if count >= LARGEST_COUNT and not counted:
@@ -321,6 +321,14 @@ class _Repeating:
                 "it stacks a result of each iteration, and how many there are at most is not known", remedy
             )
         return count
+
+    def stated(self) -> int:
+        """The largest number of iterations that the user states."""
+        trips, graph = self.repetition.trip_count, self.writer.graph
+        if trips is None or trips.name not in graph.limits:
+            return LARGEST_COUNT
+        graph.limited.add(trips.name)
+        return graph.limits[trips.name]
 
     def first_count(self) -> Value:
         """How often the body runs before it says otherwise."""

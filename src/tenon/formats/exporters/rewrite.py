@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tenon.errors import InputError, ModelError
 from tenon.formats.exporters.save import ENDINGS, content
 from tenon.formats.importers import FORMATS, Source, find, load
-from tenon.network.graph.bind import Shapes, bind
+from tenon.network.graph.bind import GivenShapes, bind
 from tenon.network.ops.unroll import unrolled
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class WriteRequest:
     model: Source
     out: Path | None
     weights: Source | None = None
-    shapes: Shapes | None = None
+    shapes: GivenShapes | None = None
     values: Values | None = None
     config: Path | None = None
     without_weights: bool = False

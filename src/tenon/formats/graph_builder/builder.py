@@ -86,6 +86,7 @@ class GraphBuilder:
     ) -> None:
         self.file = file
         self.graph = Graph(name or file.stem, file.name)
+        self.graph.limits = dict(file.limits)
         self.writer = Writer(self.graph, model_bytes or len(file.data))
         self.shapes = dict(shapes)
         self.cut_inputs = set(inputs or ())

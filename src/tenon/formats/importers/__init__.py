@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -13,13 +13,15 @@ from tenon.formats.importers.unsupported_formats import HEAD, foreign
 from tenon.formats.wire.file_kinds import no_model, told_kind
 from tenon.formats.wire.stored_files import stored_as
 from tenon.input_file import matching_names
+from tenon.network.graph.size_range import read_shapes
+from tenon.network.graph.value_bounds import checked_limits
 
 if TYPE_CHECKING:
     from tenon.formats.model_files.download import Progress
     from tenon.formats.model_files.model_file import ModelFile
     from tenon.formats.wire.encryption import Key
     from tenon.formats.wire.stored_files import Transform
-    from tenon.network.graph.bind import Shapes
+    from tenon.network.graph.bind import GivenShapes, Shapes
     from tenon.network.graph.fixed import Values
     from tenon.network.graph.graph import Graph
 
@@ -97,13 +99,14 @@ class Imported:
 
 def load(
     source: Source,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     *,
     weights: Source | None = None,
     values: Values | None = None,
+    limits: Mapping[str, int] | None = None,
     cache: Path | None = None,
     progress: Progress | None = None,
     key: Key | None = None,
@@ -118,6 +121,7 @@ def load(
         sha256,
         weights=weights,
         values=values,
+        limits=limits,
         cache=cache,
         progress=progress,
         key=key,
@@ -127,13 +131,14 @@ def load(
 
 def read(
     source: Source,
-    shapes: Shapes | None = None,
+    shapes: GivenShapes | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     sha256: str | None = None,
     *,
     weights: Source | None = None,
     values: Values | None = None,
+    limits: Mapping[str, int] | None = None,
     cache: Path | None = None,
     progress: Progress | None = None,
     key: Key | None = None,
@@ -144,7 +149,8 @@ def read(
     Of a format of two files either may be given, or their folder; ``weights`` names the second file (or folder) where
     it does not lie beside the first under its usual name.  ``shapes`` binds inputs to shapes and named dimensions to
     extents; while some are unbound the graph is left untyped (see ``graph.bind``).  ``values`` fixes inputs to numbers
-    or arrays, which become constants (see ``graph.fixed``).  ``inputs`` and ``outputs`` cut the part between those
+    or arrays, which become constants (see ``graph.fixed``), and ``limits`` says how large values of the model can be in
+    any run, by name.  ``inputs`` and ``outputs`` cut the part between those
     tensors out of the model.  ``key`` decrypts encrypted files, and ``transform`` makes the content of every file of
     what is stored (see ``wire.stored_files``).
 
@@ -157,8 +163,8 @@ def read(
 
     with stored_as(key, transform), np.errstate(all="ignore"):  # infinities in a file's numbers are the file's own
         file, importer = find(source, sha256, weights=weights, cache=cache, progress=progress)
-        file = replace(file, values=arrays(values))
-        graph = _loaded(importer, file, shapes or {}, inputs, outputs)
+        file = replace(file, values=arrays(values), limits=checked_limits(limits))
+        graph = _loaded(importer, file, read_shapes(shapes), inputs, outputs)
     graph.name = _called(source, file) or graph.name
     check_names(file.values, [*graph.fixed, *(v.name for v in graph.inputs)], file.name)
     return Imported(graph, file, format_name(importer))

@@ -28,7 +28,7 @@ class ModelFile:
     ``weights`` is the second file, or the folder of parameters, where the user named it.  A model or its weights
     given as a folder has no data: ``is_folder`` is set and ``folder`` is the folder itself.  ``disk_name`` is the name
     in the folder where that is not text, and ``name`` not the same.  ``values`` are what the user fixed inputs of the
-    model to.
+    model to, and ``limits`` the largest numbers that values of the model can be in any run.
     """
 
     name: str
@@ -38,6 +38,7 @@ class ModelFile:
     is_folder: bool = False
     disk_name: str = ""
     values: Mapping[str, Array] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:

@@ -65,6 +65,16 @@ class Description:
     """Inputs that may be states, by their names, and the outputs that would follow them."""
 
 
+def _shape(graph: Graph, value: Value) -> tuple[int | str, ...]:
+    """The shape of an input or output, with the names of extents that only a run knows and, of inputs, their ranges."""
+    if not value.typed:
+        return ()
+    shape = [d if isinstance(d, int) else str(d) for d in value.type.shape]
+    for axis, name in graph.extents.get(value.name, ()):
+        shape[axis] = f"{name}:{graph.sizes[name]}" if name in graph.sizes and value in graph.inputs else name
+    return tuple(shape)
+
+
 def describe(graph: Graph, program: Program | None = None) -> Description:
     """Describe a graph, and its memory if the program compiled from it is given.
 
@@ -94,15 +104,17 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
 
 
 def _ports(graph: Graph) -> tuple[tuple[TensorSummary, ...], tuple[TensorSummary, ...]]:
-    """The inputs and outputs; the type of an output may not be known yet."""
+    """The inputs, without the sizes that are extents of others, and the outputs, whose types may not be known yet."""
     following = {name: graph.outputs[number].name for name, number in graph.states.items()}
     other = {**following, **{after: before for before, after in following.items()}}
 
     def summary(value: Value) -> TensorSummary:
-        dtype, shape = (str(value.type.dtype), value.type.shape) if value.typed else ("?", ())
-        return TensorSummary(value.name, dtype, shape, other.get(value.name, ""))
+        dtype = str(value.type.dtype) if value.typed else "?"
+        return TensorSummary(value.name, dtype, _shape(graph, value), other.get(value.name, ""))
 
-    return tuple(map(summary, graph.inputs)), tuple(map(summary, graph.outputs))
+    held = {name for value in graph.inputs for _, name in graph.extents.get(value.name, ())}
+    inputs = (value for value in graph.inputs if value.name not in held or value.name not in graph.sizes)
+    return tuple(map(summary, inputs)), tuple(map(summary, graph.outputs))
 
 
 def _possible_states(

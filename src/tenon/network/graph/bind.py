@@ -10,28 +10,31 @@ from tenon.errors import InputError, ShapeError
 from tenon.network.graph.fixed import ANY_RANK as ANY_RANK
 from tenon.network.graph.fixed import Values, arrays, bindings, check_names, data_for
 from tenon.network.graph.graph import Array, Graph, Origin, Value
-from tenon.network.graph.size_range import Size
+from tenon.network.graph.size_range import Dimension, Size, read_shapes
 from tenon.network.graph.types import Dim, TensorType
 from tenon.network.graph.writer import Writer
 
 Shapes = Mapping[str, int | Size | Sequence[int | Size]]
-"""Bindings by the user: an input's name to its shape, or a dimension's name to its extent; a ``Size`` is an extent that
-every run chooses."""
+"""Bindings: an input's name to its shape, or a dimension's name to its extent; a ``Size`` is an extent that every run
+chooses."""
+
+GivenShapes = Mapping[str, Dimension | Sequence[Dimension]]
+"""Bindings by the user, in which a dimension may be text, such as "L:1..256"."""
 
 
-def bind(graph: Graph, shapes: Shapes | None = None) -> Graph:
+def bind(graph: Graph, shapes: GivenShapes | None = None) -> Graph:
     """A typed copy of ``graph`` with every dimension bound and constants folded.
 
     An open batch dimension is 1 if it is all that nothing binds; ``assumed`` of the copy says so.
     Raises ShapeError listing every dimension that is still unbound, or every node whose inputs do not fit.
     """
-    types = bind_types({v.name: v.type for v in graph.inputs}, _with_widths(graph, shapes or {}))
+    types = bind_types({v.name: v.type for v in graph.inputs}, _with_widths(graph, read_shapes(shapes)))
     batches = open_batches(types)
     types = bind_types(types, dict.fromkeys(batches.values(), 1))
     unbound = [
         f"  - {name}: {type} ({remedy(name, type, name in graph.strings)})"
         for name, type in types.items()
-        if not type.bound
+        if any(isinstance(d, str) for d in type.shape)
     ]
     if unbound:
         raise ShapeError("\n".join([f"{graph.source or graph.name}: dimensions without a value", *unbound]))
@@ -96,6 +99,7 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
             twin[v] = copy.add_input(v.name, types[v.name])
     constants = graph.constants()
     twin.update({v: v.twin() for v in constants})
+    copy.limits, copy.limited = dict(graph.limits), set(graph.limited)
     writer = Writer(copy, sum(v.array.nbytes for v in constants))
     for v in twin:
         writer.names.fresh(v.name)
@@ -108,7 +112,10 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
         outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin, bodies)
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
+    extents, limited = copy.extents, copy.limited
     copy.describe_like(graph)
+    copy.extents |= extents
+    copy.limited |= limited
     copy.fixed |= set(given)
     copy.sizes |= writer.sizes.ranges
     writer.finish()

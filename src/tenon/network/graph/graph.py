@@ -214,6 +214,8 @@ class Graph:
         self.outputs: list[Value] = []
         self.extents: dict[str, Extents] = {}  # input or output -> its axes whose extents only a run knows
         self.sizes: dict[str, SizeRange] = {}  # inputs that hold such an extent (i64 of rank 0), and their ranges
+        self.limits: dict[str, int] = {}  # the largest numbers that values can be in any run, as the user says
+        self.limited: set[str] = set()  # the names among these that anything depends on
         self.preprocessing: dict[str, Preprocessing] = {}  # preprocessing of inputs, if the model states it
         self.labels: tuple[str, ...] = ()  # names of the classes, if the model states them
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
@@ -384,9 +386,9 @@ class Graph:
         return new
 
     def describe_like(self, other: Graph) -> None:
-        """Copy the annotations (extents, sizes, preprocessing, heads, labels, strings, ...) of another graph."""
+        """Copy the annotations (extents, sizes, limits, preprocessing, heads, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
-        self.sizes = dict(other.sizes)
+        self.sizes, self.limits, self.limited = dict(other.sizes), dict(other.limits), set(other.limited)
         self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
         self.assumed, self.states, self.placement = dict(other.assumed), dict(other.states), other.placement

@@ -8,7 +8,7 @@ an expression for each element: the shape arithmetic of exporters, of which no n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -69,8 +69,6 @@ class RunTimeSizes:
         """The inputs of the graph among them."""
         self.filled: dict[Value, dict[int, float]] = {}
         """What tensors hold beyond their extents along an axis, where that is known."""
-        self.limits: Mapping[str, int] = {}
-        """The largest numbers that values can be, by name, as the user says."""
         self.ranges: dict[str, SizeRange] = {}
         """The ranges of inputs that are sizes."""
         self.enabled = True
@@ -151,7 +149,7 @@ class RunTimeSizes:
             return constant_elements(value.data)
         if value.type.dtype not in (I64, I32) or value.type.size > MOST_FOLLOWED:
             return None
-        if value.name in self.limits:
+        if value.name in self.writer.graph.limits:
             return self._limited(value)
         node = value.producer
         if node is not None and node in self.writer.graph and len(node.outputs) == 1 and not node.bodies:
@@ -166,7 +164,8 @@ class RunTimeSizes:
         return self._symbols(value, -math.inf, math.inf)
 
     def _limited(self, value: Value) -> Array:
-        most = self.limits[value.name]
+        most = self.writer.graph.limits[value.name]
+        self.writer.graph.limited.add(value.name)
         if self._make is None or value.type.size != 1:
             return self._symbols(value, 0, most)
         scalar = self._scalar(value, 0, Origin(self.writer.graph.source, value.name))
@@ -356,8 +355,10 @@ class RunTimeSizes:
 
     # -------------------------------------------------------------------------------------- delivery
     def deliver(self, origin: Origin) -> None:
-        """Let the outputs of the graph be computed, and give the extents of outputs beside them."""
+        """Let the outputs of the graph be computed, and give the extents of outputs beside them.  Sizes come behind the
+        other inputs."""
         graph = self.writer.graph
+        graph.inputs.sort(key=lambda value: value.name in self.ranges)
         for i, value in enumerate(graph.outputs):
             if value in self.symbolic:
                 graph.outputs[i] = made = self.made(value, origin)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +11,8 @@ from tenon.errors import InputError
 
 LARGEST_SIZE = 2**31 - 1
 """The largest extent of a dimension."""
+
+_DIMENSION = re.compile(r"(?:(?P<name>[^:]*):)?(?P<least>\d{1,18})\.\.(?P<most>\d{1,18})(?::(?P<step>\d{1,18}))?")
 
 Extents = tuple[tuple[int, str], ...]
 """For each axis of a tensor whose extent only a run knows: the axis, and the name of the input or output, an i64 of
@@ -66,3 +70,41 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.range}"
+
+
+def read_dimension(text: str, name: str = "") -> int | Size:
+    """A dimension from text: ``"224"``, ``"H:64..512:32"`` (a name, a range and a step), or, where ``name`` is known,
+    ``"64..512:32"``.  Raises InputError for anything else."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    match = _DIMENSION.fullmatch(text)
+    if match is None:
+        raise InputError(f"'{text}' is no dimension: write a number, or a range such as H:64..512:32")
+    if not (name := (match["name"] or "").strip() or re.sub(r"\W", "_", name)):
+        raise InputError(f"the range '{text}' has no name: write a name before it, as in H:64..512:32")
+    return Size(name, int(match["least"]), int(match["most"]), int(match["step"] or 1))
+
+
+Dimension = int | Size | str
+"""A number, a size that every run chooses, or one of them as text."""
+
+
+def read_shapes(
+    shapes: Mapping[str, Dimension | Sequence[Dimension]] | None,
+) -> dict[str, int | Size | Sequence[int | Size]]:
+    """Shapes with dimensions as text read: ``{"x": (1, 3, "H:64..512:32", 64)}``, ``{"seq": "1..256"}`` or
+    ``{"ids": "1,L:1..256"}``.  Raises InputError, naming the input or dimension."""
+    return {name: _read_shape(name, given) for name, given in (shapes or {}).items()}
+
+
+def _read_shape(name: str, given: Dimension | Sequence[Dimension]) -> int | Size | Sequence[int | Size]:
+    try:
+        if isinstance(given, str) and "," not in given:
+            return read_dimension(given, name)
+        if isinstance(given, int | Size):
+            return given
+        parts = given.split(",") if isinstance(given, str) else given
+        return [read_dimension(part) if isinstance(part, str) else part for part in parts if part != ""]
+    except InputError as error:
+        raise InputError(f"--shape {name}: {error}") from None

@@ -263,6 +263,17 @@ class Manifest(NamedTuple):
         return tuple(tensor for tensor in self.inputs if not tensor.calls_device)
 
     @property
+    def needed_inputs(self) -> tuple[BundleTensor, ...]:
+        """The inputs that have to be given: not states, nor sizes that are extents of other inputs."""
+        return tuple(tensor for tensor in self.shown_inputs if not tensor.state)
+
+    @property
+    def shown_inputs(self) -> tuple[BundleTensor, ...]:
+        """The inputs of the network without sizes that are extents of others."""
+        held = {name for tensor in self.inputs for _, name in tensor.extents}
+        return tuple(tensor for tensor in self.own_inputs if tensor.name not in held)
+
+    @property
     def part_devices(self) -> tuple[str, ...]:
         """The names of the devices that run parts of the network."""
         return tuple(t.name.removeprefix(DEVICE_INPUT) for t in self.inputs if t.calls_device)
@@ -275,8 +286,7 @@ class Manifest(NamedTuple):
     def _typed(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Names and types of inputs and outputs; sizes are in the shapes of the inputs that have them."""
         ranges = size_ranges(self.inputs)
-        held = {name for t in self.inputs for _, name in t.extents}
-        inputs = [(t.name, typed_text(t, ranges)) for t in self.own_inputs if t.name not in held]
+        inputs = [(t.name, typed_text(t, ranges)) for t in self.shown_inputs]
         return inputs, [(t.name, typed_text(t)) for t in self.outputs]
 
     def html(self, title: str) -> str:

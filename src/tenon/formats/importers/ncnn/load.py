@@ -91,7 +91,7 @@ def _input(builder: GraphBuilder, layer: LayerRecord, top: str, records: Sequenc
         dims = [channels or f"{top}_c", f"{top}_h", f"{top}_w"]
     type = TensorType(F32, (1, *dims))
     given = builder.shapes.get(top)
-    if not type.bound and not isinstance(given, int) and given is not None and len(given) != len(type.shape):
+    if not type.bound and isinstance(given, Sequence) and len(given) != len(type.shape):
         type = TensorType(F32, (ANY_RANK,))
     required_input(builder, top, type)
 

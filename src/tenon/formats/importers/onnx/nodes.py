@@ -65,6 +65,7 @@ class OnnxImporter:
         self.asked = False  # whether an operator that needs shapes was reported
         self.failed: set[Value] = set()  # values that are missing because of a problem that is reported already
         self.graph = Graph(self.proto.name or file.stem, file.name)
+        self.graph.limits = dict(file.limits)
         self.writer = Writer(self.graph, len(file.data))
         self.writer.sizes.counting = True
         self.scope: Scope = ChainMap({})

@@ -66,7 +66,7 @@ def _input(builder: GraphBuilder, network: TengineNetwork, i: int) -> Value:
     dims: tuple[Dim, ...] = tensor.dims
     if len(dims) < 2:
         dims = (1, _channels(network, i) or f"{tensor.name}_c", f"{tensor.name}_h", f"{tensor.name}_w")
-    named = tuple(d if isinstance(d, str) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
+    named = tuple(d if not isinstance(d, int) or d > 0 else f"{tensor.name}_{axis}" for axis, d in enumerate(dims))
     return required_input(builder, tensor.name, TensorType(I32 if tensor.data_type == 4 else F32, named))
 
 
