@@ -76,6 +76,7 @@ class RunTimeSizes:
         self.counting = False
         """Whether what operators such as NonZero give ends at its extent, and not at that of its buffer."""
         self._chosen_sizes: dict[str, tuple[Expression, Size]] = {}
+        self._fixed: dict[str, str] = {}
         self._steps: dict[Expression, tuple[Expression, Size]] = {}
         self._parts: dict[Expression, tuple[Value, int]] = {}
         self._made: dict[Value, Value] = {}
@@ -91,17 +92,20 @@ class RunTimeSizes:
                 own[axis] = self._chosen(size)
         dims = tuple(d.most if isinstance(d, Size) else d for d in type.shape)
         value.type = replace(type, shape=dims)
-        own = {axis: extent for axis, extent in own.items() if not extent.known}
-        if own:
+        names = {axis: self._chosen_port(size) for axis, size in enumerate(type.shape) if isinstance(size, Size)}
+        self.writer.graph.extents[value.name] = tuple(sorted(names.items()))
+        if own := {axis: extent for axis, extent in own.items() if not extent.known}:
             self.extents[value] = own
-            names = tuple((axis, self.ports[extent].name) for axis, extent in sorted(own.items()))
-            self.writer.graph.extents[value.name] = names
         return value
+
+    def _chosen_port(self, size: Size) -> str:
+        """The name of the input that holds a size, which has an input even if it has one value only: entry points of
+        one network for other ranges have the same inputs."""
+        extent, _ = self._chosen_sizes[size.name]
+        return self._fixed[size.name] if extent.known else self.ports[extent].name
 
     def _chosen(self, size: Size) -> Expression:
         """A size as an expression, of which there is an input of the graph."""
-        if size.least == size.most:
-            return expression(size.least)
         if size.name in self._chosen_sizes:
             extent, known = self._chosen_sizes[size.name]
             if known != size:
@@ -110,9 +114,12 @@ class RunTimeSizes:
         count = symbol(size.name, 0, (size.most - size.least) // size.step)
         extent = count * size.step + size.least if size.step > 1 else symbol(size.name, size.least, size.most)
         value = self.writer.graph.add_input(self.writer.fresh(size.name), TensorType(I64, ()))
-        self.ports[extent] = value
+        if size.least == size.most:
+            extent, self._fixed[size.name] = expression(size.least), value.name
+        else:
+            self.ports[extent] = value
         self.ranges[value.name] = size.range
-        if size.step > 1:
+        if size.step > 1 and not extent.known:
             self._steps[count] = extent, size
         self._chosen_sizes[size.name] = extent, size
         return extent

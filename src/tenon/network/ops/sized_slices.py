@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,14 +138,30 @@ def agreed(node: SizedNode, axis: int, among: Sequence[int] = ()) -> Expression:
 
 def appended(node: SizedNode, axis: int, most: int) -> Value:
     """The operands one behind the other along an axis, in a buffer of ``most`` places."""
-    first = node.input(0)
-    pads = [0] * (2 * first.type.rank)
-    pads[first.type.rank + axis] = max(0, most - first.type.dims[axis])
-    total, value = node.extents(0)[axis], node.whole("Pad", first, node.ints(*pads))
+    total, value = node.extents(0)[axis], with_room(node, axis, most)
     for i in range(1, len(node.inputs)):
         value = node.whole("Append", value, node.input(i), node.number(total), axis=axis)
         total = total + node.extents(i)[axis]
     return value
+
+
+def with_room(node: SizedNode, axis: int, most: int) -> Value:
+    """The first operand in a buffer of at least ``most`` places along an axis.
+
+    An input of the graph that nothing else reads, such as a decoder's cache, gets that buffer itself, so that nothing
+    is copied where the result is its next content.
+    """
+    first = node.input(0)
+    missing = max(0, most - first.type.dims[axis])
+    if missing and first in node.writer.graph.inputs and not first.uses:
+        dims = first.type.dims
+        first.type = replace(first.type, shape=(*dims[:axis], most, *dims[axis + 1 :]))
+        return first
+    if not missing:
+        return first
+    pads = [0] * (2 * first.type.rank)
+    pads[first.type.rank + axis] = missing
+    return node.whole("Pad", first, node.ints(*pads))
 
 
 def padded(node: SizedNode, mode: str) -> Value:

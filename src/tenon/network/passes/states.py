@@ -49,6 +49,7 @@ def with_states(graph: Graph, given: Mapping[str, str]) -> Graph:
         states = {name: other for name, other in states.items() if name != before and other != number}
         if number is not None:
             states[before] = number
+    states.update(_sizes(graph, states))
     if states == graph.states:
         return graph
     new = graph.copy()
@@ -82,6 +83,23 @@ def _automatic(graph: Graph) -> dict[str, int]:
                 states[value.name] = number
                 break
     return states
+
+
+def _sizes(graph: Graph, states: Mapping[str, int]) -> dict[str, int]:
+    """The extents of states, which are states as well: inputs that hold the extent before a run, and the outputs with
+    that after it.
+
+    An input that holds the extent of an output cannot be one, because a run would change it.
+    """
+    numbers = {value.name: number for number, value in enumerate(graph.outputs)}
+    fixed = {size for v in graph.outputs for _, size in graph.extents.get(v.name, ()) if size not in numbers}
+    sizes = dict[str, int]()
+    for name, number in states.items():
+        after = dict(graph.extents.get(graph.outputs[number].name, ()))
+        for axis, size in graph.extents.get(name, ()):
+            if size not in fixed and after.get(axis) in numbers:
+                sizes.setdefault(size, numbers[after[axis]])
+    return {size: number for size, number in sizes.items() if list(sizes.values()).count(number) == 1}
 
 
 def _following(name: str) -> Iterator[str]:

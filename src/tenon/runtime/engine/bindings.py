@@ -51,9 +51,10 @@ class ShapeBinding:
             check_size(name, int(self.inputs[name].item()), size)
 
     def set_largest(self) -> None:
-        """Set all sizes to the largest."""
+        """Set all sizes to the largest, except states."""
         for name, size in self.sizes.items():
-            self.inputs[name][...] = size.most
+            if name not in self.states:
+                self.inputs[name][...] = size.most
 
     def fill(self, given: Given) -> None:
         """Copy every feed into the input of its name, and set the sizes that follow from their shapes.  Raises

@@ -21,7 +21,7 @@ def given_sizes(
 
     An array may have the largest extent where a size is stated: only the part of that size is valid then.  Raises
     InputError for a shape that the input cannot have, for different sizes of one name, for a size that is out of its
-    range or does not follow from any shape.
+    range or does not follow from any shape.  A size that is a state stays as it is if neither has it.
     """
     ranges = size_ranges(tensors)
     sizes, source = dict(stated), dict.fromkeys(stated, "")
@@ -41,7 +41,8 @@ def given_sizes(
             source.setdefault(name, tensor.name)
     for name, size in sizes.items():
         check_size(name, size, ranges[name], source[name])
-    if missing := [name for name in ranges if name not in sizes]:
+    kept = {tensor.name for tensor in tensors if tensor.state}
+    if missing := [name for name in ranges if name not in sizes and name not in kept]:
         raise InputError(f"size '{missing[0]}' is missing, and is no extent of an input: give it by its name")
     return sizes
 

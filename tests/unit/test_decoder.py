@@ -1,0 +1,164 @@
+"""A decoder with caches that grow: they stay in place from run to run, and prefill and decode share them."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tenon
+from decoder_models import CACHES, HEAD, HEADS, WORDS, decoder, generated
+from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
+from tenon.errors import InputError
+from tenon.network.graph.graph import Array
+from tenon.network.graph.size_range import Size
+
+PROMPT, COUNT = [3, 1, 4, 1, 5], 60
+PREFILL, ROOM = 8, 72
+"""The most words of a prompt, and words that the caches have room for."""
+
+Dims = dict[str, tuple[int | Size, ...]]
+
+
+def shapes(words: Size, room: int) -> Dims:
+    """The shapes of the inputs of a run with ``words`` words, where the caches have room for ``room``."""
+    past = Size("P", 0, room - words.most)
+    return {"input_ids": (1, words), **{f"past_key_values.{name}": (1, HEADS, past, HEAD) for name in CACHES}}
+
+
+@cache
+def bundle() -> tenon.Bundle:
+    """Two entry points: one word, and up to 8 at once."""
+    both = [shapes(Size("S", 1, most), ROOM) for most in (1, PREFILL)]
+    return tenon.compile(decoder(), shapes=both, name="net", target="x86-64", threads=2, no_tuning=True)
+
+
+@cache
+def expected() -> tuple[list[int], list[Array]]:
+    return generated(decoder(), PROMPT, COUNT)
+
+
+def needs_x86() -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("the bundle is compiled for x86-64 here")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_words_are_those_of_a_growing_cache(threads: int) -> None:
+    """A prompt at once and then word by word; again after a reset."""
+    pytest.importorskip("onnxruntime")
+    needs_x86()
+    words, logits = expected()
+    with tenon.open(bundle(), threads=threads) as engine:
+        for _ in range(2):
+            given, found = PROMPT, list[int]()
+            for right in logits:
+                results = engine.run({"input_ids": np.array([given])})
+                np.testing.assert_allclose(results["logits"][0, -1], right, rtol=1e-4, atol=1e-4)
+                given = [int(results["logits"][0, -1].argmax())]
+                found += given
+            assert found == words
+            assert results["present.0.key"].shape == (1, HEADS, len(PROMPT) + COUNT - 1, HEAD)
+            engine.reset()
+
+
+def test_caches_can_be_fed_and_read() -> None:
+    """As a program does that passes them on itself, and that goes back to an earlier word."""
+    needs_x86()
+    with tenon.open(bundle()) as engine:
+        first = engine.run({"input_ids": np.array([PROMPT])})
+        second = engine.run({"input_ids": np.array([[7]])})
+        third = engine.run({"input_ids": np.array([[9]])})
+        kept = {f"past_key_values.{name}": first[f"present.{name}"] for name in CACHES}
+        again = engine.run({"input_ids": np.array([[7]]), **kept})
+        np.testing.assert_array_equal(again["logits"], second["logits"])
+        np.testing.assert_array_equal(engine.run({"input_ids": np.array([[9]])})["logits"], third["logits"])
+
+
+def test_full_caches_end_a_run() -> None:
+    """Nothing is written past their end."""
+    needs_x86()
+    with tenon.open(bundle()) as engine:
+        for _ in range(ROOM):
+            results = engine.run({"input_ids": np.array([[1]])})
+        with pytest.raises(InputError, match=r"size 'P' is 72, and the network was compiled for 0\.\.71"):
+            engine.run({"input_ids": np.array([[1]])})
+        assert results["present.1.value"].shape == (1, HEADS, ROOM, HEAD)
+        engine.reset()
+        assert engine.run({"input_ids": np.array([[1]])})["present.1.value"].shape == (1, HEADS, 1, HEAD)
+
+
+def test_both_entry_points_have_one_copy_of_weights_and_caches() -> None:
+    """The caches are at the same places, and only their new rows are written."""
+    made = bundle()
+    first, second = made.interface.bindings
+    places = [{t.name: t.offset for t in each.inputs if t.state} for each in (first, second)]
+    assert places[0] == places[1]
+    assert places[0].keys() == {"P", *(f"past_key_values.{name}" for name in CACHES)}
+    weights = made.interface.memory.constant
+    alone = tenon.compile(
+        decoder(), shapes=shapes(Size("S", 1, 1), ROOM), target="x86-64", no_tuning=True
+    ).interface.memory.constant
+    assert weights < alone + 1024
+    for program in (made.program, *made.more):
+        calls = [call for call in program.calls if call.op == "Append"]
+        assert len(calls) == len(CACHES), "no call copies a cache"
+
+
+def test_program_in_c(tmp_path: Path) -> None:
+    """Both entry points, linked into a program."""
+    pytest.importorskip("onnxruntime")
+    needs_x86()
+    folder = bundle().save(tmp_path / "net", ("header", "object", "weights", "weights-text"))
+    built = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{folder}", CLIENTS / "decoder_program.c")
+    succeeded(run(needed("gcc"), *built, folder / "net.o", "-o", tmp_path / "program"))
+    words = [int(n) for n in succeeded(run(tmp_path / "program", str(COUNT), *map(str, PROMPT))).split()]
+    assert words == expected()[0]
+
+
+def test_libtenon(tmp_path: Path) -> None:
+    """Selecting the other entry point keeps the caches."""
+    pytest.importorskip("onnxruntime")
+    needs_x86()
+    library = ctypes.CDLL(str(sdk_for_clients(tmp_path, "") / "lib" / "libtenon.so"))
+    library.tenon_last_error.restype = ctypes.c_char_p
+    handle, engine, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t
+    path = str(bundle().save(tmp_path / "net.tenon")).encode()
+
+    def done(status: int) -> None:
+        assert status == 0, library.tenon_last_error()
+
+    done(library.tenon_bundle_open(path, None, ctypes.byref(handle)))
+    done(library.tenon_engine_create(handle, None, ctypes.byref(engine)))
+    numbers = {t.name: i for i, t in enumerate(bundle().interface.inputs)}
+
+    def put(name: str, array: Array) -> None:
+        done(
+            library.tenon_engine_set_input(
+                engine, numbers[name], ctypes.c_void_p(array.ctypes.data), size(array.nbytes)
+            )
+        )
+
+    for _ in range(2):
+        done(library.tenon_engine_select(engine, 1))
+        put("input_ids", np.array([*PROMPT, *[0] * (PREFILL - len(PROMPT))]))
+        put("S", np.array(len(PROMPT)))
+        logits, words = np.zeros((PREFILL, WORDS), np.float32), list[int]()
+        for i in range(COUNT):
+            done(library.tenon_engine_run(engine))
+            out = ctypes.c_void_p(logits.ctypes.data)
+            done(library.tenon_engine_get_output(engine, 0, out, size(logits.nbytes)))
+            words.append(int(logits[len(PROMPT) - 1 if i == 0 else 0].argmax()))
+            if i == 0:
+                done(library.tenon_engine_select(engine, 0))
+                logits = np.zeros((1, WORDS), np.float32)
+                put("S", np.array(1))
+            put("input_ids", np.array([words[-1]]))
+        assert words == expected()[0]
+        done(library.tenon_engine_reset(engine))
+    done(library.tenon_engine_destroy(engine))
+    done(library.tenon_bundle_close(handle))
