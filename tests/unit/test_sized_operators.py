@@ -38,7 +38,7 @@ def feeds(model: onnx.ModelProto, sizes: dict[str, int], seed: int = 0) -> dict[
         if kind == onnx.TensorProto.FLOAT:
             given[value.name] = rng.uniform(-1, 1, dims).astype(np.float32)
         elif kind == onnx.TensorProto.BOOL:
-            given[value.name] = rng.random(dims) < 0.5
+            given[value.name] = np.asarray(rng.random(dims) < 0.5)
         else:
             given[value.name] = rng.integers(0, 2, dims).astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
     return given
@@ -265,7 +265,35 @@ MODELS: dict[str, tuple[str, str]] = {
 }
 
 
-MODELS |= WINDOWS
+BODIES: dict[str, tuple[str, str]] = {
+    "lstm": (
+        "(float[L,2,3] x, float[1,8,3] w, float[1,8,2] r) => (float[a,b,c,d] y, float[e,f,g] h, float[i,j,k] c)",
+        "y, h, c = LSTM <hidden_size=2> (x, w, r)",
+    ),
+    "gru_both_ways": (
+        "(float[L,2,3] x, float[2,6,3] w, float[2,6,2] r) => (float[a,b,c,d] y, float[e,f,g] h)",
+        'y, h = GRU <hidden_size=2, direction="bidirectional"> (x, w, r)',
+    ),
+    "lstm_of_rows": (
+        "(float[M,L,3] x, float[1,8,3] w, float[1,8,2] r) => (float[a,b,c,d] y, float[e,f,g] h)",
+        "e = Exp(x) t = Transpose <perm=[1,0,2]> (e) y, h = LSTM <hidden_size=2> (t, w, r)",
+    ),
+    "branches": (
+        "(float[2,L] x, bool c) => (float[a] y)",
+        "z = Constant <value_ints=[1]> () y = If (c) <"
+        "then_branch = g () => (float[a] p) { p = ReduceSum <keepdims=0> (x, z) },"
+        "else_branch = h () => (float[a] q) { q = ReduceMean <keepdims=0> (x, z) }>",
+    ),
+    "loop": (
+        "(float[2,L] x) => (float[2] y)",
+        "s = Shape(x) i = Constant <value_int=1> () n = Gather(s, i) o = Constant <value_floats=[0.0,0.0]> ()"
+        "y = Loop (n, , o) <body = b (int64 k, bool c, float[2] v) => (bool d, float[2] w) "
+        "{ d = Identity(c) g = Gather <axis=1> (x, k) w = Add(v, g) }>",
+    ),
+}
+"""Recurrent layers, branches and loops over axes whose extents a run decides."""
+
+MODELS |= WINDOWS | BODIES
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -278,3 +306,11 @@ def test_operators(name: str) -> None:
 def sizes_of(model: onnx.ModelProto) -> dict[str, Size]:
     dims = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
     return {name: size for name, size in SIZES.items() if name in dims}
+
+
+def test_vectors_across_rows() -> None:
+    """Vectors of a flat loop hold elements of several rows, of which each ends where a run says."""
+    model = parsed("(float[M,M,L] x) => (float[a,b,c] y)", "y = Exp(x)")
+    sizes = {"L": Size("L", 1, 6), "M": Size("M", 2, 10, 2)}
+    runs = [{"L": 4, "M": 10}, {"L": 1, "M": 2}, {"L": 6, "M": 6}]
+    check(model, sizes, [(feeds(model, run), run) for run in runs])

@@ -45,11 +45,11 @@ class NeededAxis:
         halo, and within one row of the dimensions outside of this one, while variables run."""
         period, first = self.stride * self.extent, self.start * self.stride
         flat = store.buffer.flat(store.index)
-        at = _rest(flat, period)
-        if upper(first - at) > 0 or upper(at) >= first + self.count * self.stride:
+        at, more = _rest(flat, period), store.value.type.lanes - 1  # elements behind the first one
+        if upper(first - at) > 0 or upper(at) + more >= first + self.count * self.stride:
             return None
         inner = _rest(at, self.stride)
-        if upper(-inner) > 0 or upper(inner) >= self.stride:
+        if upper(-inner) > 0 or upper(inner) + more >= self.stride:
             return StorePosition(at, self.stride)
         outer = at - inner
         return StorePosition(Index(tuple((a, k // self.stride) for a, k in outer.terms), outer.const // self.stride), 1)

@@ -128,6 +128,11 @@ class RunTimeSizes:
         """Take operators for shape arithmetic from where ``op`` is from."""
         self._make = op.other
 
+    def operator(self, name: str, **attributes: Any) -> Operation:
+        """An operator by its name; one must have been added."""
+        assert self._make is not None
+        return self._make(name, **attributes)
+
     # --------------------------------------------------------------------------------------- reading
     def concern(self, values: Sequence[Value | None]) -> bool:
         """Whether one of some values is symbolic or has extents that only a run knows."""

@@ -11,6 +11,7 @@ import numpy as np
 from tenon.errors import InternalError, ShapeError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Operator, register
 
@@ -45,6 +46,10 @@ class If(Operator):
             shown = " and ".join(", ".join(map(str, types)) for types in results)
             raise ShapeError(f"{self.name}: its branches give {shown}")
         return tuple(results[0])
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        """The nodes of the bodies took their places by their own rules already."""
+        return node.same()
 
     def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
         raise InternalError("an If is defined by its bodies")

@@ -247,16 +247,15 @@ class AveragePool(Pooling):
         if self.ceil_mode and self.count_include_pad:
             raise SizeRefusedError("ceil_mode with count_include_pad, where extents are known only at run time")
         extents = over_images(node, windows, None, 0.0)
-        whole = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0, count_include_pad=1)
-        node.op = whole
-        (total,) = node.same(extents)
+        node.op = whole = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0, count_include_pad=1)
         if self.count_include_pad or not (any(windows.pads) or windows.reaching):
-            return [total]
+            return node.same(extents)
         dims = (1, 1, *node.type(0).dims[2:])
         ones = node.sizes.state(node.constant(np.ones(dims, node.type(0).dtype.numpy)), [1, 1, *node.extents(0)[2:]])
         ones = node.masked(ones, windows.reaching, 0.0)
         attributes = {f.name: getattr(whole, f.name) for f in fields(whole)}
-        return [node.add("Div", total, node.state(node.whole("AveragePool", ones, **attributes), [1, 1, *extents[2:]]))]
+        total, count = (node.whole("AveragePool", x, **attributes) for x in (node.input(0), ones))
+        return [node.add("Div", node.state(total, extents), node.state(count, [1, 1, *extents[2:]]))]
 
     def reference(self, x: Array) -> Array:
         axes = self.axes(x.shape)

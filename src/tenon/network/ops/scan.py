@@ -11,6 +11,7 @@ import numpy as np
 from tenon.errors import InputError, InternalError, ShapeError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Alias, Operator, Site, register
 
@@ -67,6 +68,12 @@ class Scan(Operator):
                 raise ShapeError(f"{self.name}: state {i} is {type} first and then {after.type}")
         stacked = (TensorType(v.type.dtype, (self.count, *v.type.dims)) for v in body.outputs[self.states :])
         return (*(TensorType(t.dtype, t.dims) for t in given[: self.states]), *stacked)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        """The nodes of the body took their places by their own rules already, for what all iterations read alike."""
+        if not node.fixed(*range(self.shared)):
+            raise SizeRefusedError("a state or slices of a loop have extents that are known only at run time")
+        return node.same()
 
     def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
         raise InternalError("a Scan is defined by its body")

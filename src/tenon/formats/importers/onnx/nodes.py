@@ -23,6 +23,7 @@ from tenon.formats.importers.onnx.control import CONTROL
 from tenon.formats.importers.onnx.functions import schema as _schema
 from tenon.formats.importers.onnx.gradient import gradient
 from tenon.formats.importers.onnx.node_context import ImportMark, Scope, SubgraphNode, in_order, reads
+from tenon.formats.importers.onnx.sized_recurrent import RECURRENT, sized_recurrent
 from tenon.formats.importers.onnx.upgrade import upgrade
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.onnx_tensors import STRING, TensorError, array, is_missing, missing
@@ -68,6 +69,7 @@ class OnnxImporter:
         self.graph.limits = dict(file.limits)
         self.writer = Writer(self.graph, len(file.data))
         self.writer.sizes.counting = True
+        self.writer.sizes.use(operator("Identity", {}))
         self.scope: Scope = ChainMap({})
         declared = {v.name: v.type.WhichOneof("value") for v in self.proto.input}
         infos = (*self.proto.value_info, *self.proto.output, *self.proto.input)
@@ -339,6 +341,8 @@ class OnnxImporter:
 
     def composed(self, import_node: Callable[[OnnxNode], Results], node: OnnxNode) -> Results:
         """The outputs of a decomposed operator.  Raises RefusedError."""
+        if node.type in RECURRENT and self.writer.sizes.concern(node.inputs):
+            return sized_recurrent(node, import_node)
         if node.type not in SIZED:
             self.refuse_extents(node.type, node.inputs)
         try:
