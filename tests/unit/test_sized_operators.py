@@ -290,6 +290,24 @@ BODIES: dict[str, tuple[str, str]] = {
         "y = Loop (n, , o) <body = b (int64 k, bool c, float[2] v) => (bool d, float[2] w) "
         "{ d = Identity(c) g = Gather <axis=1> (x, k) w = Add(v, g) }>",
     ),
+    "rows_of_a_loop": (
+        "(float[2,L] x) => (float[2] y, float[m,2] z)",
+        "s = Shape(x) i = Constant <value_int=1> () n = Gather(s, i) o = Constant <value_floats=[0.0,0.0]> ()"
+        "y, r = Loop (n, , o) <body = b (int64 k, bool c, float[2] v) => (bool d, float[2] w, float[2] u) "
+        "{ d = Identity(c) g = Gather <axis=1> (x, k) w = Add(v, g) u = Exp(w) }>"
+        "t = Transpose(x) z = Add(r, t)",
+    ),
+    "scan": (
+        "(float[L,2] x) => (float[2] y, float[m,2] z)",
+        "o = Constant <value_floats=[0.0,0.0]> () y, r = Scan <num_scan_inputs=1, scan_input_directions=[1], body ="
+        "b (float[2] v, float[2] g) => (float[2] w, float[2] u) { w = Add(v, g) u = Exp(w) }> (o, x) z = Add(r, x)",
+    ),
+    "lengths_of_branches": (
+        "(float[2,L] x, float[2,L] v, bool c) => (float[2,k] y, int64[2,m] z)",
+        "y, z = If (c) <"
+        "then_branch = g () => (float[2,k] p, int64[2,m] r) { p = Exp(x) r = NonZero(x) },"
+        "else_branch = h () => (float[2,k] q, int64[2,m] t) { q = Neg(x) u = Relu(v) t = NonZero(u) }>",
+    ),
 }
 """Recurrent layers, branches and loops over axes whose extents a run decides."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.network.graph.fixed import remedy
 from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.outline import outline
+from tenon.network.graph.sizes import same
 from tenon.network.graph.writer import Writer, is_known
 from tenon.network.ops.branch import If
 from tenon.network.ops.comparison import Where
@@ -24,17 +27,55 @@ def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin:
     UntypedError where these are not known.
     """
     problems = len(writer.problems)
-    bounds, results = [len(writer.graph)], list[Sequence[Value]]()
+    bounds, results, sizes = [len(writer.graph)], list[Sequence[Value]](), list[BranchExtents]()
     for branch in branches:
         with writer.sizes.inside():
             results.append(branch())
+            sizes.append(BranchExtents(writer, results[-1], origin))
         bounds.append(len(writer.graph))
     if len(writer.problems) > problems:
         return list(results[0])
-    nodes = writer.graph.nodes
-    second = BranchNodes(writer.graph, nodes[bounds[1] :], results[1])
-    first = BranchNodes(writer.graph, nodes[bounds[0] : bounds[1]], results[0])
+    nodes, count = writer.graph.nodes, len(results[0])
+    places = [place for place in sorted({*sizes[0].numbers, *sizes[1].numbers}) if not sizes[0].agrees(sizes[1], place)]
+    given = [
+        [*own, *(part.number(place) for place in places if place[0] < len(own))]
+        for own, part in zip(results, sizes, strict=True)
+    ]
+    second = BranchNodes(writer.graph, nodes[bounds[1] :], given[1])
+    first = BranchNodes(writer.graph, nodes[bounds[0] : bounds[1]], given[0])
     _check(writer, condition, first, second)
+    chosen = _chosen(writer, condition, first, second, origin)
+    for (i, axis), number in zip(places, chosen[count:], strict=True):
+        writer.sizes.count(chosen[i], axis, number)
+    for place in sizes[0].numbers.keys() - {*places}:
+        writer.sizes.extents.setdefault(chosen[place[0]], {})[place[1]] = sizes[0].extents[place]
+    return chosen[:count]
+
+
+class BranchExtents:
+    """The extents of a branch's results that only a run knows, by result and axis, and i64 scalars that hold them."""
+
+    def __init__(self, writer: Writer, results: Sequence[Value], origin: Origin) -> None:
+        self.writer, self.results = writer, results
+        self.extents = {
+            (i, axis): extent
+            for i, value in enumerate(results)
+            for axis, extent in writer.sizes.extents.get(value, {}).items()
+        }
+        self.numbers = {place: writer.sizes.number(extent, origin) for place, extent in self.extents.items()}
+
+    def agrees(self, other: BranchExtents, place: tuple[int, int]) -> bool:
+        """Whether the other branch gives the same extent: both have it from outside then."""
+        return place in self.extents and place in other.extents and same(self.extents[place], other.extents[place])
+
+    def number(self, place: tuple[int, int]) -> Value:
+        """The extent of a result along an axis."""
+        i, axis = place
+        held = self.numbers.get(place)
+        return self.writer.constant("extent", np.array(self.results[i].type.dims[axis])) if held is None else held
+
+
+def _chosen(writer: Writer, condition: Value, first: BranchNodes, second: BranchNodes, origin: Origin) -> list[Value]:
     pairs = list(zip(first.results, second.results, strict=True))
     apart = [i for i, (a, b) in enumerate(pairs) if a is not b]
     chosen: list[Value] = [a for a, _ in pairs]
@@ -44,7 +85,8 @@ def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin:
     names = [f"{origin.layer}_{i}" for i in apart]
     if not first.nodes and not second.nodes:  # to copy one of two tensors, no branch is worth it
         made = tuple(
-            writer.add(Where(), [condition, a, b], [name], origin)[0] for name, a, b in zip(names, *given, strict=True)
+            writer.plain(Where(), [condition, a, b], [writer.fresh(name)], origin)[0]
+            for name, a, b in zip(names, *given, strict=True)
         )
     else:
         made = _if(writer, condition, [first.nodes, second.nodes], given, names, origin)

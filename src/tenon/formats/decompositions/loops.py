@@ -14,6 +14,7 @@ from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.graph_builder.node_context import NodeBuilder
 from tenon.network.graph.graph import Array, Origin, Value
 from tenon.network.graph.outline import outline
+from tenon.network.graph.sizes import Expression, extreme
 from tenon.network.graph.types import LARGEST_BUFFER, DType, TensorType
 from tenon.network.graph.writer import Writer, is_known
 from tenon.network.ops.comparison import Where
@@ -150,6 +151,8 @@ class Repeated:
     states: Sequence[Value]
     results: Sequence[Value]
     extent: Value | None
+    trips: Expression | None = None
+    """The number of iterations as an expression, where it is no other than the trip count."""
 
 
 Body = Callable[[Value, Sequence[Value]], RepeatedBody]
@@ -252,7 +255,8 @@ class _Repeating:
             return [made[0].condition, *made[0].states, *made[0].results]
 
         problems = len(writer.problems)
-        nodes = imported(writer.graph, body)
+        with writer.sizes.inside():
+            nodes = imported(writer.graph, body)
         if len(writer.problems) > problems:
             return Repeated(made[0].states, made[0].results, None)
         if not nodes.known:
@@ -299,7 +303,7 @@ class _Repeating:
         last, stacked = self.loop.finish(nodes, after, results, count, counted=counted)
         own = len(body.results)
         finals = plan.finals(self.writer, self.origin, last[len(hidden) :], stacked[own:])
-        return Repeated(finals, stacked[:own], last[1] if counted and own else None)
+        return Repeated(finals, stacked[:own], last[1] if counted and own else None, self.all_trips(body))
 
     def is_counted(self, body: RepeatedBody) -> bool:
         """Whether a state has to say how often the body runs."""
@@ -325,10 +329,24 @@ class _Repeating:
     def stated(self) -> int:
         """The largest number of iterations that the user states."""
         trips, graph = self.repetition.trip_count, self.writer.graph
+        known = self.trips()
+        if known is not None and known.most < LARGEST_COUNT:
+            return max(0, int(known.most))
         if trips is None or trips.name not in graph.limits:
             return LARGEST_COUNT
         graph.limited.add(trips.name)
         return graph.limits[trips.name]
+
+    def trips(self) -> Expression | None:
+        """The trip count as an expression."""
+        elements = self.writer.sizes.elements_of(self.repetition.trip_count)
+        return None if elements is None or elements.size != 1 else elements.reshape(-1)[0]
+
+    def all_trips(self, body: RepeatedBody) -> Expression | None:
+        """The number of iterations, where no condition ends the loop before."""
+        start, trips = self.repetition.start, self.trips()
+        endless = trips is None or not _holds(body.condition) or not (start is None or _holds(start))
+        return None if endless or trips is None or trips.known else extreme([trips, 0], greatest=True)
 
     def first_count(self) -> Value:
         """How often the body runs before it says otherwise."""

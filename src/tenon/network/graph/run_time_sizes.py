@@ -51,6 +51,10 @@ class NodeAdder(Protocol):
         self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
     ) -> tuple[Value, ...]: ...
 
+    def plain(
+        self, op: Operation, inputs: Sequence[Value | None], names: Sequence[str], origin: Origin
+    ) -> tuple[Value, ...]: ...
+
 
 class RunTimeSizes:
     """What is known of sizes at run time, and the nodes that compute them."""
@@ -364,6 +368,14 @@ class RunTimeSizes:
             factor = self.writer.constant("scale", np.array(1 / scale, type.dtype.numpy))
             joined = self._add("Mul", [joined, factor], origin)
         return joined
+
+    def buffer(self, value: Value, origin: Origin, most: int) -> Value:
+        """The first ``most`` places along axis 0 of the buffer of a tensor, as a tensor of known extents."""
+        name = self.writer.fresh(f"{value.name}_buffer")
+        if value.type.dims[0] == most:
+            return self.writer.plain(self.operator("Identity"), [value], [name], origin)[0]
+        given = [value, self._integers(0), self._integers(most), self._integers(0)]
+        return self.writer.plain(self.operator("Slice"), given, [name], origin)[0]
 
     # -------------------------------------------------------------------------------------- delivery
     def deliver(self, origin: Origin) -> None:

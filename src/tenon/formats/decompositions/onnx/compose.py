@@ -57,14 +57,14 @@ def _hardmax(node: OnnxNode) -> Results:
     if node.opset >= 13:
         return [_one_hot_max(node, x, axis)]
     flat = node.add("Flatten", x, axis=axis)
-    return [node.add("Reshape", _one_hot_max(node, flat, 1), node.int_constant("shape", node.dims_of(0)), allowzero=1)]
+    return [node.add("Reshape", _one_hot_max(node, flat, 1), node.add("Shape", x), allowzero=1)]
 
 
 def _one_hot_max(node: OnnxNode, x: Value, axis: int) -> Value:
     """One where the first greatest element along an axis is, zero elsewhere."""
     where = node.add("ArgMax", x, axis=axis, keepdims=0)
     values = node.constant(np.array([0, 1], x.type.dtype.numpy), "values")
-    return node.add("OneHot", where, node.int_constant("depth", [x.type.dims[axis]]), values, axis=axis)
+    return node.add("OneHot", where, node.add("Shape", x, start=axis, end=axis + 1), values, axis=axis)
 
 
 # ------------------------------------------------------------------------------------- norms and pooling
@@ -425,6 +425,7 @@ SIZED = frozenset(
         "DequantizeLinear",
         "Dropout",
         "GlobalLpPool",
+        "Hardmax",
         "LpNormalization",
         "MaxPool",
         "NonMaxSuppression",

@@ -27,6 +27,7 @@ from tenon.formats.decompositions.onnx.node import Entry
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
 from tenon.network.graph.graph import Value
+from tenon.network.graph.sizes import Expression, same
 from tenon.network.graph.writer import is_known
 from tenon.network.ops.unroll import UNROLLED
 
@@ -119,7 +120,7 @@ def _repeated(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
 
     def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
         holds = call.constant(np.array(True))
-        condition, *results = call.body(graph, [number, holds, *rebuilt(states, kept)])
+        condition, *results = call.loop_body(graph, [number, holds, *rebuilt(states, kept)])
         after, stacked = results[: len(states)], results[len(states) :]
         if kinds(after) != kinds(states):
             raise RefusedError("a state of its loop is a sequence that changes its length")
@@ -130,8 +131,10 @@ def _repeated(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
         return RepeatedBody(condition, flat(after), [tensor(entry) for entry in stacked])
 
     made = repeat(call.importer.writer, call.origin, repetition, flat(states), body, None)
-    if made.extent is not None:
-        for value in made.results:
+    for value in made.results:
+        if made.extent is not None and made.trips is not None:
+            call.importer.writer.sizes.extents[value] = {0: made.trips}
+        elif made.extent is not None:
             call.importer.state_extent(value, 0, made.extent)
     return [*rebuilt(states, made.states), *made.results]
 
@@ -205,6 +208,7 @@ def _scan_8(call: SubgraphNode, body: GraphProto, count: int) -> list[Entry]:
     if call.entry(0) is not None:
         raise RefusedError("sequence lengths are not supported", "export with a newer opset")
     values = [call.value(i) for i in range(1, len(call.inputs))]
+    call.importer.refuse_extents("Scan of opset 8", values)
     batches = []
     for b in range(values[0].type.dims[0]):
         index = call.constant(np.array(b, np.int64))
@@ -226,11 +230,13 @@ class _ScanPort:
 def _scanned(call: SubgraphNode, body: GraphProto, values: Sequence[Value], count: int) -> list[Entry]:
     states, scans = list(values[: len(values) - count]), values[len(values) - count :]
     cut = _ports(call, "scan_input", count)
+    stacked = _ports(call, "scan_output", len(body.output) - len(states))
+    if call.importer.writer.sizes.concern(scans):
+        return _scan_sized(call, body, states, scans, cut, stacked)
     lengths = {v.type.dims[port.axis] for v, port in zip(scans, cut, strict=True)}
     if len(lengths) != 1:
         raise RefusedError(f"it scans {sorted(lengths)} elements; one number is needed")
     (n,) = lengths
-    stacked = _ports(call, "scan_output", len(body.output) - len(states))
     ways: list[Way] = [partial(_scan_repeated, call, body, states, scans, cut, stacked)] if n >= FEWEST_STEPS else []
     return _first_possible(call, [*ways, partial(_scan_unrolled, call, body, states, scans, cut, stacked, n)])
 
@@ -240,7 +246,7 @@ def _ports(call: SubgraphNode, what: str, count: int) -> list[_ScanPort]:
     return [_ScanPort(axis, bool(back)) for axis, back in zip(axes, directions, strict=True)]
 
 
-def _scan_repeated(
+def _scan_sized(
     call: SubgraphNode,
     body: GraphProto,
     states: Sequence[Value],
@@ -248,26 +254,57 @@ def _scan_repeated(
     cut: Sequence[_ScanPort],
     stacked: Sequence[_ScanPort],
 ) -> list[Entry]:
-    """Scan as a node with a body, which cuts and stacks along axis 0 in one direction."""
-    writer, reverse = call.importer.writer, cut[0].backwards
-    wholes = [_leading(call, v, port, reverse) for v, port in zip(scans, cut, strict=True)]
+    """Scan of slices whose number a run decides."""
+    sizes = call.importer.writer.sizes
+    counts = [sizes.of(v)[port.axis % v.type.rank] for v, port in zip(scans, cut, strict=True)]
+    changing = [len(sizes.extents.get(v, {})) for v in scans]
+    if not all(same(counts[0], each) for each in counts) or any(n > (not counts[0].known) for n in changing):
+        raise RefusedError("it scans tensors of different lengths, or whose slices have extents known only at run time")
+    wholes = [_leading(call, v, port, False) for v, port in zip(scans, cut, strict=True)]
+    most = min(v.type.dims[0] for v in wholes)
+    buffers = [sizes.buffer(v, call.origin, most) for v in wholes]
+    return _scan_repeated(call, body, states, buffers, cut, stacked, counts[0])
+
+
+def _scan_repeated(
+    call: SubgraphNode,
+    body: GraphProto,
+    states: Sequence[Value],
+    scans: Sequence[Value],
+    cut: Sequence[_ScanPort],
+    stacked: Sequence[_ScanPort],
+    count: Expression | None = None,
+) -> list[Entry]:
+    """Scan as a node with a body, which cuts and stacks along axis 0 in one direction; with a ``count`` that a run
+    decides, slices are cut already."""
+    writer, reverse = call.importer.writer, cut[0].backwards and count is None
+    wholes = list(scans)
+    if count is None:
+        wholes = [_leading(call, v, port, reverse) for v, port in zip(scans, cut, strict=True)]
     if not all(map(is_known, (*states, *wholes))):
         raise UntypedError
     loop = LoopNode(writer, call.origin, call.origin.layer or "scan")
+    trips = [] if count is None else [loop.state(writer.sizes.number(count, call.origin))]
     inside = [*(loop.state(v) for v in states), *(loop.slice(v) for v in wholes)]
     problems, made = len(writer.problems), list[Value]()
 
     def iteration() -> list[Value]:
-        made.extend(map(tensor, call.body(body, inside)))
+        made.extend(map(tensor, call.loop_body(body, inside)))
         return made
 
-    nodes = imported(writer.graph, iteration)
+    with writer.sizes.inside():
+        nodes = imported(writer.graph, iteration)
     if len(writer.problems) > problems:
         raise RefusedError("its body cannot be imported")
     if not nodes.known:
         raise UntypedError
-    after, results = made[: len(states)], made[len(states) :]
-    last, rows = loop.finish(nodes, after, results, wholes[0].type.dims[0], reverse=reverse)
+    after, results = [*trips, *made[: len(states)]], made[len(states) :]
+    most, counted = wholes[0].type.dims[0], count is not None
+    last, rows = loop.finish(nodes, after, results, most, reverse=reverse, counted=counted)
+    last = last[len(trips) :]
+    if count is not None:
+        for row in rows:
+            writer.sizes.state(row, [count, *row.type.dims[1:]])
     return [*last, *(_placed(call, row, port, reverse) for row, port in zip(rows, stacked, strict=True))]
 
 

@@ -55,6 +55,9 @@ class NodeImporter(Protocol):
     def failed_since(self, mark: ImportMark) -> bool:
         """Whether a problem was reported since then."""
 
+    def refuse_extents(self, type: str, entries: Sequence[Entry]) -> None:
+        """Raises RefusedError for an operand whose extents only a run knows."""
+
     def state_extent(self, value: Value, axis: int, extent: Value) -> None:
         """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
 
@@ -129,9 +132,13 @@ class SubgraphNode:
     def body(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
         """The outputs of a sub-graph whose nodes become a body."""
         results = self.inline(graph, arguments)
-        made = [self.importer.writer.sizes.made(v, self.origin) for v in flat(results)]
-        self.importer.closed(made, self.origin)
-        return rebuilt(results, made)
+        return rebuilt(results, [self.importer.writer.sizes.made(v, self.origin) for v in flat(results)])
+
+    def loop_body(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
+        """The same of a loop, whose results must have known extents."""
+        results = self.body(graph, arguments)
+        self.importer.closed(flat(results), self.origin)
+        return results
 
     def choose(self, condition: Value, a: Entry, b: Entry) -> Entry:
         """``a`` where the condition holds at run time, else ``b``."""

@@ -49,7 +49,7 @@ Results = Sequence[Value | None] | None
 """The outputs of a decomposed operator; None if it needs no decomposition."""
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
-_BY_EXTENTS = ("Gradient", "Scan", "SplitToSequence")
+_BY_EXTENTS = ("Gradient", "SplitToSequence")
 """Those that make nodes for each place along an axis."""
 
 

@@ -28,7 +28,9 @@ def sized_recurrent(node: OnnxNode, compose: Callable[[OnnxNode], Sequence[Value
         if node.has(i):
             _check(sizes.of(node.input(i)), [0 if i == _LENGTHS or first else 1], extents[batch])
     given = node.input(_LENGTHS) if node.has(_LENGTHS) else None
-    node.inputs = [v if i not in changing or v is None else _buffer(node, v) for i, v in enumerate(node.inputs)]
+    for i in changing:
+        value = node.input(i)
+        node.set_input(i, sizes.buffer(value, node.origin, value.type.dims[0]))
     if not extents[time].known:
         count = node.add("Cast", sizes.number(extents[time], node.origin), to="i32")
         whole = node.add("Expand", count, node.int_constant("rows", [dims[batch]]))
@@ -57,10 +59,3 @@ def _check(extents: Sequence[Expression], axes: Sequence[int], rows: Expression)
             raise RefusedError(
                 "its states or lengths have extents that may differ from those of its rows in a run", FIX
             )
-
-
-def _buffer(node: OnnxNode, value: Value) -> Value:
-    """The buffer of a tensor, as a tensor of the largest extents."""
-    writer = node.builder.writer
-    op = writer.sizes.operator("Identity")
-    return writer.plain(op, [value], [writer.fresh(f"{value.name}_buffer")], node.origin)[0]
