@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -28,7 +30,7 @@ class _Writer:
     def random(self, name: str, *shape: int, scale: float, mean: float = 0.0) -> str:
         return self.constant(name, mean + scale * self.rng.normal(size=shape), np.float32)
 
-    def add(self, type: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def add(self, type: str, inputs: list[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(type, inputs, [name], name=f"the_{name}", **attributes))
         return name
 
