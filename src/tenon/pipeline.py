@@ -38,7 +38,7 @@ from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import GivenShapes, bind, fix, with_open_batches
-from tenon.network.graph.fixed import Values
+from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
@@ -139,7 +139,7 @@ def compile(
     *,
     shapes: GivenShapes | Sequence[GivenShapes] | None = None,
     weights: Model | None = None,
-    values: Values | None = None,
+    values: Values | Sequence[Values] | None = None,
     max: Mapping[str, int] | None = None,
     example_inputs: Sequence[Any] | None = None,
     key: Key | None = None,
@@ -151,9 +151,9 @@ def compile(
 ) -> Bundle:
     """Compile a model, or a graph returned by ``load``, for a target.
 
-    ``shapes``, ``values``, ``max``, ``key`` and ``transform`` are as for ``load``; with a list of shapes the bundle
-    supports each of them, with one copy of the weights.  Algorithms are selected for the first; the others use the
-    same packing of weights where possible.
+    ``shapes``, ``values``, ``max``, ``key`` and ``transform`` are as for ``load``; with a list of shapes (and of
+    values, if these differ) the bundle supports each of them, with one copy of the weights.  Algorithms are selected
+    for the first; the others use the same packing of weights where possible.
     ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs, the plan and the declined rules of each binding.
 
@@ -162,7 +162,7 @@ def compile(
     ModelError, and InputError for bad options.
     """
     if is_torch(model):
-        model, values = load(model, example_inputs=example_inputs, values=values), None
+        model, values = load(model, example_inputs=example_inputs, values=of_bindings(values, 1)[0]), None
     chosen = _options(options, changes)
     compilation = _resolved(chosen)
     check_parts(compilation.emit, compilation.target, zig=not compilation.compiler)
@@ -191,7 +191,7 @@ def _compiled(
     compilation: Compilation,
     shapes: GivenShapes | Sequence[GivenShapes] | None,
     weights: Model | None,
-    values: Values | None,
+    values: Values | Sequence[Values] | None,
     limits: Mapping[str, int] | None,
     progress: Progress,
     rewritten: Callable[[Graph], Graph],
@@ -201,15 +201,16 @@ def _compiled(
     progress("read")
     all_shapes = _all_shapes(shapes)
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
-    cut |= {"values": values, "limits": limits}
-    whole = _whole(model, chosen, values, limits)
-    imported, origin = (whole, None) if whole is not None else _imported(model, all_shapes[0], weights, cut)
+    cuts = [{**cut, "values": own, "limits": limits} for own in of_bindings(values, len(all_shapes))]
+    whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
+    imported, origin = (whole[0], None) if whole[0] is not None else _imported(model, all_shapes[0], weights, cuts[0])
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
     if not compilation.labels:
         compilation = replace(compilation, labels=imported.labels)
     name = _entry_name(chosen, imported)
-    others = (_imported(model, other, weights, cut)[0] if whole is None else whole for other in all_shapes[1:])
+    rest = zip(whole[1:], all_shapes[1:], cuts[1:], strict=True)
+    others = (_imported(model, shape, weights, each)[0] if given is None else given for given, shape, each in rest)
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)

@@ -55,13 +55,13 @@ def test_words_are_those_of_a_growing_cache(threads: int) -> None:
     words, logits = expected()
     with tenon.open(bundle(), threads=threads) as engine:
         for _ in range(2):
-            given, found = PROMPT, list[int]()
+            given, chosen = PROMPT, list[int]()
             for right in logits:
                 results = engine.run({"input_ids": np.array([given])})
                 np.testing.assert_allclose(results["logits"][0, -1], right, rtol=1e-4, atol=1e-4)
                 given = [int(results["logits"][0, -1].argmax())]
-                found += given
-            assert found == words
+                chosen += given
+            assert chosen == words
             assert results["present.0.key"].shape == (1, HEADS, len(PROMPT) + COUNT - 1, HEAD)
             engine.reset()
 

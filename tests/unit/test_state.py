@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tenon
 from command_line import run_main
@@ -134,6 +135,51 @@ def test_programs_in_c_and_cpp(tmp_path: Path) -> None:
     for words in commands:
         results = np.frombuffer(succeeded(run(*words, stdin=given)), np.float32).reshape(right.shape)
         np.testing.assert_allclose(results, right, rtol=1e-5, atol=1e-6)
+
+
+def test_two_rates_in_one_bundle(tmp_path: Path) -> None:
+    """As for a voice detector: a condition chooses a network for each length of the input; both keep one state."""
+    weights = {"a": random(6, 4, seed=1), "b": random(4, 4, seed=2), "r": random(4, 4, seed=3)}
+    branches = [
+        helper.make_graph(
+            [node("MatMul", ["x", w], [f"{w}x"])],
+            w,
+            [],
+            [helper.make_tensor_value_info(f"{w}x", TensorProto.FLOAT, None)],
+        )
+        for w in "ab"
+    ]
+    nodes = [
+        node("Equal", ["sr", "rate"], ["fast"]),
+        node("If", ["fast"], ["own"], then_branch=branches[0], else_branch=branches[1]),
+        node("MatMul", ["state", "r"], ["kept"]),
+        node("Add", ["own", "kept"], ["sum"]),
+        node("Tanh", ["sum"], ["stateN"]),
+        node("ReduceSum", ["stateN"], ["y"]),
+    ]
+    made = model(
+        nodes,
+        {"x": (1, None), "state": (1, 4), "sr": ()},
+        ["y", "stateN"],
+        {**weights, "rate": np.array(16, np.float32)},
+    )
+    rates, lengths = (16, 8), (6, 4)
+    shapes = [{"x": (1, n), "state": (1, 4)} for n in lengths]
+    bundle = tenon.compile(made.SerializeToString(), shapes=shapes, values=[{"sr": rate} for rate in rates])
+    with tenon.open(bundle) as engine:
+        state = np.zeros((1, 4), np.float32)
+        for i, (own, n) in enumerate([("a", 6), ("b", 4), ("b", 4), ("a", 6)]):
+            x = random(1, n, seed=i)
+            state = np.tanh(x @ weights[own] + state @ weights["r"])
+            np.testing.assert_allclose(engine.run(x)["y"], state.sum(keepdims=True), rtol=1e-5, atol=1e-6)
+    (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+    words = ["--shape", "x=1,6", "--shape", "x=1,4", "--value", "sr=16", "--value", "sr=8"]
+    command = ["compile", str(tmp_path / "net.onnx"), *words, "-o", str(tmp_path / "out"), "--emit", "header"]
+    assert run_main(main, command) == 0
+    assert "NET_2_state 0 " in (tmp_path / "out" / "net.h").read_text()
+    assert run_main(main, [*command[:-4], "--value", "sr=4"]) == 2
+    with pytest.raises(InputError, match="values for 1 bindings and shapes for 2"):
+        tenon.compile(made.SerializeToString(), shapes=shapes, values=[{"sr": 16}])
 
 
 # --------------------------------------------------------------------------------------------------- command line

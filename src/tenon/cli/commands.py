@@ -156,7 +156,7 @@ def _compiled(
             written.for_target(chosen),
             weights=source.weights,
             shapes=source.bindings,
-            values=source.values,
+            values=source.all_values,
             max=source.limits,
             progress=progress,
             stages=seen or UNSEEN,

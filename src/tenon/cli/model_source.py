@@ -38,6 +38,7 @@ Stages = Callable[[str], None]
 class ModelArgument:
     """The model argument of a command, with its options.
 
+    ``values`` are of the first binding, ``more_values`` of the others where these have their own.
     ``arrays`` are the shapes of arrays that are given for inputs ("": the only one), which open dimensions take.
     """
 
@@ -46,6 +47,7 @@ class ModelArgument:
     sha256: str | None = None
     bindings: tuple[Shapes, ...] = ({},)
     values: Mapping[str, Any] = field(default_factory=dict)
+    more_values: tuple[Mapping[str, Any], ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -63,11 +65,17 @@ class ModelArgument:
     @property
     def shapes(self) -> Shapes:
         """The only binding.  Raises InputError if there are several."""
-        if len(self.bindings) > 1:
+        if len(self.bindings) > 1 or self.more_values:
+            option = "--value" if self.more_values else "--shape"
             raise InputError(
-                "--shape is given several times for one name, for several bindings: only tenon compile supports this"
+                f"{option} is given several times for one name, for several bindings: only tenon compile supports this"
             )
         return self.bindings[0]
+
+    @property
+    def all_values(self) -> Mapping[str, Any] | list[Mapping[str, Any]]:
+        """The values of fixed inputs: those of all bindings, or a list for each."""
+        return [self.values, *self.more_values] if self.more_values else self.values
 
     @property
     def cut(self) -> tuple[object, ...]:

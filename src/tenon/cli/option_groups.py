@@ -12,6 +12,7 @@ import typer
 
 from tenon.cli.parse import (
     parse_assignments,
+    parse_binding_values,
     parse_bindings,
     parse_fields,
     parse_head,
@@ -21,7 +22,6 @@ from tenon.cli.parse import (
     parse_numbers,
     parse_processors,
     parse_size,
-    parse_values,
     read_labels,
 )
 
@@ -51,7 +51,9 @@ Limits = Annotated[
 Value = Annotated[
     list[str] | None,
     typer.Option(
-        "--value", metavar="NAME=VALUE", help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file."
+        "--value",
+        metavar="NAME=VALUE",
+        help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file; repeat a name as with --shape.",
     ),
 ]
 Weights = Annotated[
@@ -152,9 +154,8 @@ def source_of(
 ) -> ModelArgument:
     from tenon.cli.model_source import ModelArgument
 
-    return ModelArgument(
-        model, weights, sha256, parse_bindings(shape), parse_values(value), limits=parse_limits(limits)
-    )
+    first, *more = parse_binding_values(value)
+    return ModelArgument(model, weights, sha256, parse_bindings(shape), first, tuple(more), limits=parse_limits(limits))
 
 
 def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[ModelArgument]:

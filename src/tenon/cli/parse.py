@@ -64,6 +64,19 @@ def parse_limits(arguments: Sequence[str] | None) -> dict[str, int]:
     return limits
 
 
+def parse_binding_values(arguments: Sequence[str] | None) -> list[dict[str, Any]]:
+    """``parse_values`` for each binding: a name given N times makes N, in that order; one given once is of all."""
+    given: dict[str, list[str]] = {}
+    for argument in arguments or ():
+        given.setdefault(argument.rpartition("=")[0], []).append(argument)
+    counts = {len(words) for words in given.values()} - {1}
+    if len(counts) > 1:
+        listed = ", ".join(f"{name} {len(words)} times" for name, words in given.items())
+        raise InputError(f"--value: {listed}: give each name once, or as often as there are bindings")
+    count = max(counts, default=1)
+    return [parse_values([words[i % len(words)] for words in given.values()]) for i in range(count)]
+
+
 def parse_values(arguments: Sequence[str] | None) -> dict[str, Any]:
     """``sr=16000``, ``flag=true``, ``x=1,2,3`` (a list), ``x=file.npy``: values of fixed inputs, by name."""
     values: dict[str, Any] = {}

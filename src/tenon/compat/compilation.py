@@ -38,7 +38,7 @@ def compile(
     *,
     shapes: GivenShapes | Sequence[GivenShapes] | None = None,
     weights: Model | None = None,
-    values: Values | None = None,
+    values: Values | Sequence[Values] | None = None,
     max: Mapping[str, int] | None = None,
     example_inputs: Sequence[Any] | None = None,
     key: Key | None = None,
@@ -61,7 +61,8 @@ def compile(model: Any, options: Any = None, **changes: Any) -> Any:
     that are not given come from ``options``, else from environment variables.  In addition:
 
     ``shapes``, ``weights``, ``values``, ``max``, ``example_inputs``, ``key`` and ``transform`` are as for ``load``;
-    with a list of shapes the bundle supports each of them, with one copy of the weights.
+    with a list of shapes, and of values if these differ, the bundle supports each of them, with one copy of the
+    weights.
     ``progress`` is called with the name of each stage.
     ``rewrite`` is applied to the graph before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs and the plan (what ``--dump`` writes).

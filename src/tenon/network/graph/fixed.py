@@ -21,6 +21,16 @@ ANY_RANK = "..."
 """The only dimension of an input of unknown rank."""
 
 
+def of_bindings(values: Values | Sequence[Values] | None, count: int) -> list[Values | None]:
+    """The values for each of ``count`` bindings: the same for all, or a list with those of each.  Raises InputError for
+    a list of another length."""
+    if values is None or isinstance(values, Mapping):
+        return [values] * count
+    if len(values) != count:
+        raise InputError(f"there are values for {len(values)} bindings and shapes for {count}: give both for each")
+    return list(values)
+
+
 def arrays(values: Values | None) -> dict[str, Array]:
     """The values as arrays of numbers.  Raises InputError for anything else."""
     result: dict[str, Array] = {}
