@@ -277,7 +277,9 @@ class Parser:
                     self.has(",")
                 while not self.has(")"):
                     self.take()
-                return Statement("instruction", operands, body=self.block())
+                body = self.block()
+                written = stored_in(body)  # an operand says where the results of all threads begin
+                return Statement("instruction", [o for o in operands if o.memory not in written], body=body)
         raise ValueError(f"{self.peek(-1)} begins no statement")
 
     def kernel(self) -> tuple[list[tuple[str, tuple[Linear, ...]]], list[Statement]]:
@@ -637,6 +639,12 @@ def landing(memory: Memory, e: Event, marks: list[tuple[int, Frame]], depth: int
             raise FaultError("unwritten", f"{memory.name}: a copy is never waited for")
         arrived.append(at)
     return replace(e.frame, time=tuple(np.array(arrived, np.int64).T))
+
+
+def stored_in(body: list[Statement]) -> list[Memory]:
+    """What statements store in."""
+    inside = [memory for s in body for memory in stored_in(s.body)]
+    return inside + [s.store.memory for s in body if s.store]
 
 
 def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame], marks: list[tuple[int, Frame]]) -> None:

@@ -80,7 +80,7 @@ def pack(weights: Array, s: Conv, tile: WarpTile) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _WarpContext(GroupContext):
+class WarpContext(GroupContext):
     """``tx`` and ``ty`` are those of the warp; a thread of it is number ``4 * group + member``."""
 
     group: Index
@@ -118,7 +118,7 @@ def tensor_tiled(s: Conv, tile: WarpTile) -> Kernel:
             k.loop("g", 8, kind="thread") as g,
             k.loop("t", 4, kind="thread") as t,
         ):
-            p = _WarpContext(k, s, tile, depth, x, w, xs, ws, 0, across, down, part, tx, ty, images, g, t)
+            p = WarpContext(k, s, tile, depth, x, w, xs, ws, 0, across, down, part, tx, ty, images, g, t)
             acc = k.local("a", tile.rows // M, tile.cols // N, 4)
             with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
                 acc[i, j, c] = 0.0
@@ -127,7 +127,7 @@ def tensor_tiled(s: Conv, tile: WarpTile) -> Kernel:
     return k.done()
 
 
-def _multiply(p: _WarpContext, acc: Tensor, stage: Index) -> None:
+def _multiply(p: WarpContext, acc: Tensor, stage: Index) -> None:
     """Add the products of one step."""
     k, tile, g, t = p.k, p.tile, p.group, p.member
     with k.loop("d", tile.k // K) as d:
@@ -144,7 +144,7 @@ def _multiply(p: _WarpContext, acc: Tensor, stage: Index) -> None:
                         acc[i, j, c] = acc[i, j, c] + left * right
 
 
-def _results(p: _WarpContext, acc: Tensor, into: Store | Tensor) -> None:
+def _results(p: WarpContext, acc: Tensor, into: Store | Tensor) -> None:
     """Store a thread's results, or its sums: four channels of a position at a time."""
     k, s, tile = p.k, p.s, p.tile
     with (

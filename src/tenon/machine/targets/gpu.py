@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.tensor_cores import MMA_F16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
@@ -30,16 +31,22 @@ def _machine(launch: Launch, shared: MemorySpace, dot4: float, *more: ProductUni
 
 
 def _device(
-    backend: str, about: str, launch: Launch, shared: MemorySpace, dot4: float = _SINGLE, *more: ProductUnit
+    name: str,
+    about: str,
+    launch: Launch,
+    shared: MemorySpace,
+    dot4: float = _SINGLE,
+    *more: ProductUnit,
+    backend: str = "",
 ) -> Target:
     return Target(
-        backend,
+        name,
         _machine(launch, shared, dot4, *more),
         "x86_64-linux-gnu",
         "x86_64",
         about=about,
         gcc=("-march=x86-64",),
-        backend=backend,
+        backend=backend or name,
         host=Host("x86-64", tuned=True),  # chosen by name only
         thread_pool=False,
         group=Group.DESKTOP,
@@ -51,6 +58,15 @@ TARGETS = (
     # 32 KiB is the least that OpenCL 1.2 asks of a device; Vulkan asks for half of it, but GPUs have as much.
     _device("opencl", "OpenCL 1.2 device of an x86-64 machine", Launch(group=256), MemorySpace("shared", 32 << 10)),
     _device("vulkan", "Vulkan 1.0 device of an x86-64 machine", Launch(group=256), MemorySpace("shared", 32 << 10)),
+    _device(
+        "vulkan-matrix",
+        "Vulkan device with cooperative matrices (NVIDIA GPU, Turing or newer) of an x86-64 machine",
+        Launch(group=256),
+        MemorySpace("shared", 32 << 10),
+        _SINGLE,
+        MATRIX_F16,
+        backend="vulkan",
+    ),
     _device(
         "cuda",
         "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
