@@ -12,7 +12,8 @@
    "no priorities" it does not allow priorities
 
    TEST_VULKAN_LOG is a file for a line of each call that tests look at, TEST_VULKAN_KEEPS says what its floats keep: "nan",
-   "denorms", or both; "sixteen": it has numbers of 16 bits, of which it keeps "small" ones and that it has "rounded".
+   "denorms", or both; "sixteen": it has numbers of 16 bits, of which it keeps "small" ones and that it has "rounded";
+   "matrices": it has cooperative matrices, of subgroups of 32 threads or "64".
 
    It is compiled twice: once for the functions that do something, and with TEST_DEFAULTS for all others. */
 #include <stdarg.h>
@@ -75,6 +76,10 @@ void vkGetPhysicalDeviceProperties(void *device, VulkanProperties *p) {
 void vkGetPhysicalDeviceProperties2(void *device, VulkanMoreProperties *p) {
   VulkanFloats *floats = (VulkanFloats *)p->next;
   vkGetPhysicalDeviceProperties(device, &p->properties);
+  if (floats->type == 1000094000) {
+    ((VulkanSubgroups *)p->next)->size = keeps("64") ? 64 : 32;
+    return;
+  }
   floats->keeps32 = keeps("nan");
   floats->denorms32 = keeps("denorms");
   floats->denorm_independence = floats->rounding_independence = 1;
@@ -84,6 +89,11 @@ void vkGetPhysicalDeviceProperties2(void *device, VulkanMoreProperties *p) {
 
 void vkGetPhysicalDeviceFeatures2(void *device, VulkanMoreFeatures *features) {
   VulkanStorage16 *storage = (VulkanStorage16 *)features->next;
+  if (storage->type == 1000211000) {
+    VulkanMemoryModel *memory = (VulkanMemoryModel *)features->next;
+    memory->model = ((VulkanMatrices *)memory->next)->matrices = 1;
+    return;
+  }
   VulkanFloat16 *floats = (VulkanFloat16 *)storage->next;
   storage->buffers = floats->float16 = keeps("sixteen");
 }
@@ -104,15 +114,28 @@ void vkGetPhysicalDeviceQueueFamilyProperties(void *device, uint32_t *count, Vul
 }
 
 int vkEnumerateDeviceExtensionProperties(void *physical, const char *layer, uint32_t *count, VulkanExtension *all) {
-  *count = 1;
+  *count = keeps("matrices") ? 2 : 1;
   if (all) strcpy(all->name, "VK_EXT_global_priority");
+  if (all && *count == 2) strcpy(all[1].name, "VK_NV_cooperative_matrix");
   return 0;
+}
+
+static int matrix_kinds(void *physical, uint32_t *count, VulkanMatrixKind *all) {
+  *count = 2;
+  all[0] = (VulkanMatrixKind){.rows = 16, .columns = 8, .depth = 16, .scope = 3, .sums = 1};
+  all[1] = (VulkanMatrixKind){.rows = 16, .columns = 16, .depth = 16, .scope = 3, .sums = 1};
+  return 0;
+}
+
+void *vkGetInstanceProcAddr(void *instance, const char *name) {
+  return strcmp(name, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV") == 0 ? (void *)matrix_kinds : NULL;
 }
 
 int vkCreateDevice(void *physical, const VulkanDevice *made, const void *allocator, void **device) {
   const VulkanPriority *priority = made->queues->next;
   if (made->next) called("features of 16 bits\n");
-  if (priority) called("priority %u %s\n", priority->priority, made->extensions[0]);
+  for (uint32_t i = 0; i < made->extension_count; i++) called("uses %s\n", made->extensions[i]);
+  if (priority) called("priority %u\n", priority->priority);
   *device = &object;
   return priority && has("no priorities") ? -1000174001 : 0;
 }

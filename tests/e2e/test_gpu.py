@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,11 +36,13 @@ from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.unit import kernel_key
 from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
-from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits
+from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrices
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
 from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
 from tenon.machine.kernels.tiled import tiled
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
@@ -138,10 +140,10 @@ def test_products_of_bytes(device: str) -> None:
     np.testing.assert_array_equal(ours, expected)
 
 
-def by_warps() -> Launched:
+def by_warps(generate: Callable[[Conv, Any], Kernel], tile: WarpTile) -> Launched:
     """A product by tiles of a matrix unit, which languages without one compute by the instruction's body."""
     s = Conv(Image(1, 32, 1, 30, 4, dtype=DType.F16), Image(1, 24, 1, 30, 4), bias=False, weights=DType.F16)
-    kernel, rng = tensor_tiled(s, WarpTile(32, 32, 32, 16, 16)), np.random.default_rng(0)
+    kernel, rng = generate(s, tile), np.random.default_rng(0)
     shapes = [[extent.const for extent in buffer.shape] for buffer in kernel.params]
     x, w = (rng.standard_normal(np.prod(shape)).astype(np.float16) for shape in shapes[:2])
     call = Launched("tiles of a matrix unit", kernel, [x, w, np.zeros(np.prod(shapes[2]), np.float32)], [])
@@ -152,13 +154,15 @@ def by_warps() -> Launched:
 
 def test_images_of_16_bits(device: str) -> None:
     """Four of their elements are loaded, converted and stored at once."""
-    tiles = by_warps()
+    tiles = [by_warps(tensor_tiled, WarpTile(32, 32, 32, 16, 16))]
+    tiles.append(by_warps(matrix_tiled, MatrixTile(32, 32, 32, 16, 16)))
     names = (("Conv", "f16_3x3"), ("Conv", "bf16_pointwise"), ("Conv", "f16_first_layer_s2"), ("Gemm", "f16"))
     cases = [next(c for c in LOWERED.values() if c.op.name == op and c.label == label) for op, label in names]
     batch = [(case, recorded(case, device)) for case in cases]
     assert all(any(work_groups(call.kernel) is not None for call in calls) for _, calls in batch)
-    launch([tiles, *(call for _, calls in batch for call in calls)], device)
-    np.testing.assert_allclose(tiles.after[2], tiles.expected[2], atol=1e-3)
+    launch([*tiles, *(call for _, calls in batch for call in calls)], device)
+    for call in tiles:
+        np.testing.assert_allclose(call.after[2], call.expected[2], atol=1e-3)
     for case, calls in batch:
         for a, b in zip(result(case, calls, device), case.op.evaluate(case.arrays()), strict=True):
             assert_close(a, b, case)
@@ -450,7 +454,10 @@ def test_modules_are_valid(tmp_path: Path) -> None:
     half = program_of(recorded(next(case for case in LOWERED.values() if case.label == "f16_pointwise"), "vulkan"))[0]
     text = find_backend("vulkan").program([half], "cases.h").files[1].text
     (words16,) = with_16_bits(text, [64]).values()
-    for i, (version, words) in enumerate([*made, ("vulkan1.2", words16)]):
+    matrices = program_of([by_warps(matrix_tiled, MatrixTile(32, 32, 32, 32, 32))])[0]
+    text = find_backend("vulkan").program([matrices], "cases.h").files[1].text
+    (words_of_matrices,) = with_matrices(text, [32]).values()
+    for i, (version, words) in enumerate([*made, ("vulkan1.2", words16), ("vulkan1.2", words_of_matrices)]):
         path = tmp_path / f"{i}.spv"
         path.write_bytes(np.array(words, "<u4").tobytes())
         command = [validator, "--target-env", version, str(path)]
@@ -498,7 +505,7 @@ int main(int count, char **arguments) {
   static uint32_t words[1 << 16];
   const char *keeps = arguments[1];
   const VulkanFloats floats = {.keeps32 = keeps[0] == '1', .keeps64 = keeps[1] == '1', .denorms32 = keeps[2] == '1'};
-  return fwrite(words, 1, vulkan_copied(words, device_shaders->words, device_shaders->size, &floats), stdout) == 0;
+  return fwrite(words, 1, vulkan_copied(words, &device_shaders->usual, &floats), stdout) == 0;
 }
 """
 
@@ -549,7 +556,7 @@ def test_groups_that_share_more_than_the_device_has_are_refused(tmp_path: Path) 
         pytest.skip(reason)
     needs_compiler("vulkan")
     folder = digits("vulkan").save(tmp_path / "out", ("c", "header"))
-    text, count = re.subn(r"(\{shader_0, \w+, \d+, \d+), \d+", r"\1, 1000000000", (folder / "digits.c").read_text())
+    text, count = re.subn(r"(\{\{shader_0, .*\}), \d+\}", r"\1, 1000000000}", (folder / "digits.c").read_text())
     assert count == 1
     (folder / "digits.c").write_text(text)
     assert re.search(

@@ -21,6 +21,7 @@ from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
@@ -70,7 +71,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 
 
 PROBLEMS: dict[str, Problem] = {
-    "tensor-tiled": (halves((3, 5), (7, 5)),),
+    **dict.fromkeys(("tensor-tiled", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -91,6 +92,7 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
+    "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "integer-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -13,21 +14,26 @@ from check_kernels import check
 from interpret import interpret
 from lowered import MACHINES
 from tenon.machine.algorithms.base import Limits
+from tenon.machine.algorithms.matrix_tiled import MatrixTiled
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.codegen.backend import find
+from tenon.machine.codegen.vulkan.matrices import MatrixGlsl
 from tenon.machine.isa.tensor_cores import MMA_F16
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
+from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Kernel, Stmt
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels import matrix_tiled
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import sums_shape
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.matrix_tiled import MatrixTile
 from tenon.machine.kernels.tensor_tiled import WarpTile, pack, tensor_tiled
 from tenon.machine.kernels.tiled import joined_parts
 from tenon.machine.proofs.bounds import prove
+from tenon.machine.targets import find as find_target
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.conv import Conv as Operator
@@ -51,7 +57,19 @@ CASES = {
     "pointwise": (convolution((16, 24), (5, 6), 1), WarpTile(32, 16, 16, 16, 16)),
     "3x3": (convolution((8, 12), (3, 4), 3, n=2, y=F32), WarpTile(32, 16, 16, 16, 16)),
     "parts": (convolution((16, 12), (3, 4), 3, 2), WarpTile(32, 16, 16, 32, 16, 3)),
+    "pointwise, matrices": (convolution((16, 24), (5, 6), 1), MatrixTile(32, 16, 16, 16, 16)),
+    "3x3, matrices": (convolution((8, 12), (3, 4), 3, n=2, y=F32), MatrixTile(32, 32, 16, 32, 32)),
+    "parts, matrices": (convolution((16, 12), (3, 4), 3, 2), MatrixTile(32, 16, 16, 32, 16, 3)),
 }
+
+
+def generated(s: Conv, tile: WarpTile) -> Kernel:
+    """By instructions of a warp, or by cooperative matrices."""
+    return matrix_tiled.matrix_tiled(s, tile) if isinstance(tile, MatrixTile) else tensor_tiled(s, tile)
+
+
+def packed(weights: Array, s: Conv, tile: WarpTile) -> Array:
+    return (matrix_tiled.pack(weights, s, tile) if isinstance(tile, MatrixTile) else pack(weights, s, tile)).reshape(-1)
 
 
 def blocked(image: Image, values: Array) -> Array:
@@ -72,8 +90,8 @@ def test_results(name: str) -> None:
     bias = np.zeros(s.padded, np.float32)
     bias[: s.y.channels] = rng.standard_normal(s.y.channels)
     expected = Operator(pads=(s.top, s.left) * 2, strides=s.stride).reference(x, weights, bias[: s.y.channels])
-    kernel, y = tensor_tiled(s, tile), np.zeros(math.prod(s.y.shape), s.y.dtype.numpy)
-    operands = [blocked(s.x, x), pack(weights, s, tile).reshape(-1)]
+    kernel, y = generated(s, tile), np.zeros(math.prod(s.y.shape), s.y.dtype.numpy)
+    operands = [blocked(s.x, x), packed(weights, s, tile)]
     if tile.splits == 1:
         interpret(kernel, [*operands, bias, y])
     else:
@@ -89,7 +107,8 @@ def test_results(name: str) -> None:
 
 def test_the_second_check_accepts_what_is_proved() -> None:
     """It evaluates every iteration, so that it is for a small kernel."""
-    assert check(show(tensor_tiled(*CASES["pointwise"]))) > 0
+    assert check(show(generated(*CASES["pointwise"]))) > 0
+    assert check(show(generated(*CASES["pointwise, matrices"]))) > 0
 
 
 def instructions(body: tuple[Stmt, ...]) -> Iterator[Instruction]:
@@ -154,3 +173,37 @@ def test_the_machine_decides() -> None:
     tiles = [each.tile for each in TensorTiled.candidates((s,), GPU, Limits(), 10000)]
     assert max(tile.threads for tile in tiles) <= 256
     assert all(tile.shared <= SHARED.bytes for tile in tiles)
+
+
+def test_cooperative_matrices_are_chosen_where_the_machine_has_them() -> None:
+    s, machine = convolution((64, 64), (28, 28), 3), find_target("vulkan-matrix").machine
+    assert isinstance(candidates((s,), machine, Limits())[0], MatrixTiled)
+    assert not MatrixTiled.applies((s,), GPU)
+    assert not MatrixTiled.applies((replace(s, weights=F32),), machine)
+
+
+def test_sums_of_matrices_are_touched_by_their_instructions_alone() -> None:
+    """No thread knows which elements of a cooperative matrix it has."""
+    kernel = generated(*CASES["pointwise, matrices"])
+    whole = MatrixGlsl()
+    whole.kernel(kernel)
+    assert re.findall(r"coopMat\w+NV", whole.listing([])) == [
+        f"coopMat{n}NV" for n in ("Load", "Load", "MulAdd", "Store")
+    ]
+    with pytest.raises(TypeError, match="a is read outside of the instructions of matrices"):
+        whole.kernel(replace(kernel, body=without_stores(kernel.body)))
+
+
+def without_stores(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """With what the instruction means in its place."""
+    return tuple(
+        each
+        for s in body
+        for each in (
+            s.body
+            if isinstance(s, Instruction) and s.name == "matrix_store"
+            else (replace(s, body=without_stores(s.body)),)
+            if isinstance(s, BLOCKS)
+            else (s,)
+        )
+    )

@@ -75,11 +75,12 @@ def _ranked(s: Conv, machine: Machine) -> list[MatrixTile]:
 
 
 def _tiles(s: Conv, launch: Launch) -> Iterator[MatrixTile]:
-    """Tiles that are not much larger than the result; blocks have 32 positions at least, as in ``TensorTiled``."""
+    """Tiles that are not much larger than the result, with 32 positions at least, as in ``TensorTiled``.  Several
+    subgroups of the same positions are not proved to copy different elements."""
     largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
     for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), (16, 32), (16, 32, 64), (16, 32, 64)):
         tile = MatrixTile(m, n, k, rows, cols)
-        fits = m % rows == n % cols == 0 and m <= largest_m and n <= largest_n
+        fits = m % rows == n % cols == 0 and m <= largest_m and n <= largest_n and (m > rows or n == cols)
         if not fits or tile.sums > _SUMS or tile.threads > min(256, launch.group):
             continue
         steps = Depth.of(s, k).steps

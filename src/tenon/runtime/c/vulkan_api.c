@@ -73,6 +73,28 @@ typedef struct {
   uint32_t float16, int8;
 } VulkanFloat16;
 
+/* Vulkan 1.2: the memory model of SPIR-V; VK_NV_cooperative_matrix: matrices, and the kinds that there are. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t model, others[2];
+} VulkanMemoryModel;
+
+typedef struct {
+  VULKAN_HEAD
+  uint32_t matrices, robust;
+} VulkanMatrices;
+
+typedef struct {
+  VULKAN_HEAD
+  uint32_t rows, columns, depth, left, right, sums, results, scope;
+} VulkanMatrixKind;
+
+/* Vulkan 1.1: subgroups. */
+typedef struct {
+  VULKAN_HEAD
+  uint32_t size, others[3];
+} VulkanSubgroups;
+
 typedef struct {
   uint32_t flags, count, timestamp_bits, granularity[3];
 } VulkanFamily;
@@ -348,6 +370,7 @@ static struct {
 /* Vulkan 1.1 has them. */
 static void (*vulkan_more_properties)(void *device, VulkanMoreProperties *properties);
 static void (*vulkan_more_features)(void *device, VulkanMoreFeatures *features);
+static void *(*vulkan_function)(void *instance, const char *name);
 
 static int vulkan_load(void) {
 #ifdef _WIN32
@@ -360,6 +383,7 @@ static int vulkan_load(void) {
   if (library && VULKAN_FUNCTIONS 1) {
     device_function(library, "vkGetPhysicalDeviceProperties2", &vulkan_more_properties);
     device_function(library, "vkGetPhysicalDeviceFeatures2", &vulkan_more_features);
+    device_function(library, "vkGetInstanceProcAddr", &vulkan_function);
     return 0;
   }
 #undef F

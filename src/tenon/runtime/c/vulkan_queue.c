@@ -43,6 +43,7 @@ struct DeviceQueue {
   void *instance, *physical, *device, *queue, *commands, **kernels;
   uint32_t family;
   VulkanNumbers16 numbers16; /* features that the device was asked for */
+  VulkanMatrixFeatures matrices;
   VulkanRegion regions[DEVICE_REGIONS], staging;
   uint8_t *ports; /* the mutable region as the host sees it: `staging` */
   VulkanObject set_layout, layout, cache, pool, set, command_pool, fence;
@@ -200,15 +201,17 @@ static int vulkan_create_device(DeviceQueue *d, VulkanDevice *made, VulkanQueue 
   static const uint32_t priorities[] = {256, 128, 256, 512};
   const VulkanPriority priority = {.type = VULKAN_PRIORITY, .priority = priorities[d->options.priority]};
   const char *name = d->options.priority != DEVICE_USUAL ? vulkan_priority_extension(d->physical) : NULL;
+  const char *extensions[] = {"VK_NV_cooperative_matrix", name};
+  const uint32_t usual = d->matrices.matrices.matrices ? 1 : 0;
+  made->extensions = extensions + 1 - usual;
   if (name) {
     queue->next = &priority;
-    made->extension_count = 1;
-    made->extensions = &name;
+    made->extension_count = usual + 1;
     if (vk.CreateDevice(d->physical, made, NULL, &d->device) == 0) return 0;
     queue->next = NULL;
-    made->extension_count = 0;
     d->device = NULL;
   }
+  made->extension_count = usual;
   return vk.CreateDevice(d->physical, made, NULL, &d->device);
 }
 
@@ -222,6 +225,9 @@ static int vulkan_device(DeviceQueue *d) {
   d->numbers16 = vulkan_numbers16(d->physical);
   d->numbers16.storage.next = &d->numbers16.arithmetic;
   if (d->numbers16.storage.buffers) made.next = &d->numbers16.storage;
+  d->matrices = vulkan_matrices(d->instance, d->physical);
+  d->matrices.memory.next = &d->matrices.matrices;
+  if (d->matrices.matrices.matrices) d->numbers16.arithmetic.next = &d->matrices.memory;
   status = vulkan_create_device(d, &made, &queue);
   if (status) return vulkan_failed(status, "opening the device");
   vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
@@ -361,24 +367,28 @@ static int vulkan_interface(DeviceQueue *d) {
   return 0;
 }
 
+/* The module of a shader that suits the device best. */
+static const DeviceModule *vulkan_module(const DeviceQueue *d, const DeviceShader *s) {
+  if (s->with_matrices.words && d->matrices.matrices.matrices) return &s->with_matrices;
+  return s->with_16_bits.words && d->numbers16.storage.buffers ? &s->with_16_bits : &s->usual;
+}
+
 static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
   static const VulkanConstant constants[] = {{0, 0, sizeof(uint32_t)}, {1, sizeof(uint32_t), sizeof(uint32_t)}};
   const VulkanFloats floats = vulkan_floats(d->physical);
   const uint32_t exact[] = {(uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats)};
   const VulkanConstants values = {2, constants, sizeof exact, exact};
-  const DeviceShader *s = &device_shaders[shader];
-  const int is_16 = s->words16 && d->numbers16.storage.buffers;
-  const size_t size = is_16 ? s->size16 : s->size;
-  uint32_t *words = malloc(size);
+  const DeviceModule *module = vulkan_module(d, &device_shaders[shader]);
+  uint32_t *words = malloc(module->size);
   if (!words) return VULKAN_NO_HOST_MEMORY;
   const VulkanModule code = {.type = VULKAN_MODULE,
-                             .size = vulkan_copied(words, is_16 ? s->words16 : s->words, size, &floats),
+                             .size = vulkan_copied(words, module, &floats),
                              .words = words};
   VulkanPipeline made = {.type = VULKAN_PIPELINE,
                          .stage = {.type = VULKAN_STAGE,
                                    .stage = VULKAN_SHADER,
                                    .entry = "main",
-                                   .constants = is_16 ? &values : NULL},
+                                   .constants = module != &device_shaders[shader].usual ? &values : NULL},
                          .layout = d->layout};
   int status = vk.CreateShaderModule(d->device, &code, NULL, &made.stage.module);
   free(words);

@@ -9,10 +9,19 @@ enum { SPIRV_HEADER = 5, SPIRV_EXTENSION = 10, SPIRV_MODE = 16, SPIRV_CAPABILITY
 enum { SPIRV_ROUNDING_MODE = 4462, SPIRV_ROUNDING_CAPABILITY = 4467 };
 enum { SPIRV_NAN_MODE = 4461, SPIRV_NAN_CAPABILITY = 4466, SPIRV_DENORM_MODE = 4459, SPIRV_DENORM_CAPABILITY = 4464 };
 
+enum { VULKAN_MEMORY_MODEL = 1000211000, VULKAN_MATRICES = 1000249000, VULKAN_MATRIX_KIND = 1000249001 };
+enum { VULKAN_SUBGROUPS = 1000094000, VULKAN_MATRIX_KINDS = 64, VULKAN_WARP = 32 };
+enum { VULKAN_IS_F16 = 0, VULKAN_IS_F32 = 1, VULKAN_OF_SUBGROUP = 3 }; /* elements of matrices, and who holds them */
+
 typedef struct {
   VulkanStorage16 storage;
   VulkanFloat16 arithmetic;
 } VulkanNumbers16;
+
+typedef struct {
+  VulkanMemoryModel memory;
+  VulkanMatrices matrices;
+} VulkanMatrixFeatures;
 
 static int vulkan_is_1_2(void *physical) {
   VulkanProperties about;
@@ -28,6 +37,50 @@ static VulkanNumbers16 vulkan_numbers16(void *physical) {
   if (!vulkan_more_features || !vulkan_is_1_2(physical)) return none;
   vulkan_more_features(physical, &features);
   none.storage.buffers = none.arithmetic.float16 = has.storage.buffers && has.arithmetic.float16;
+  return none;
+}
+
+static int vulkan_has_extension(void *physical, const char *name) {
+  uint32_t count = 0;
+  int found = 0;
+  if (vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL) != 0) return 0;
+  VulkanExtension *all = calloc(count + 1, sizeof *all);
+  if (all) vk.EnumerateDeviceExtensionProperties(physical, NULL, &count, all);
+  for (uint32_t i = 0; all && i < count && !found; i++) found = strcmp(all[i].name, name) == 0;
+  free(all);
+  return found;
+}
+
+/* Whether 16 x 16 x 16 products of f16 are among the kinds of matrices that subgroups of 32 threads hold. */
+static int vulkan_has_kind(void *instance, void *physical) {
+  int (*kinds)(void *device, uint32_t *count, VulkanMatrixKind *all) = NULL;
+  VulkanMatrixKind all[VULKAN_MATRIX_KINDS];
+  uint32_t count = VULKAN_MATRIX_KINDS;
+  void *function = vulkan_function(instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV");
+  memcpy(&kinds, &function, sizeof kinds);
+  for (uint32_t i = 0; i < count; i++) all[i] = (VulkanMatrixKind){.type = VULKAN_MATRIX_KIND};
+  if (!kinds || kinds(physical, &count, all) < 0) return 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const VulkanMatrixKind *k = &all[i];
+    const int fits = k->rows == 16 && k->columns == 16 && k->depth == 16 && k->scope == VULKAN_OF_SUBGROUP;
+    if (fits && k->left == VULKAN_IS_F16 && k->right == VULKAN_IS_F16 && k->sums == VULKAN_IS_F32) return 1;
+  }
+  return 0;
+}
+
+/* The same for modules of cooperative matrices, besides numbers of 16 bits. */
+static VulkanMatrixFeatures vulkan_matrices(void *instance, void *physical) {
+  VulkanMatrixFeatures none = {.memory.type = VULKAN_MEMORY_MODEL, .matrices.type = VULKAN_MATRICES}, has = none;
+  VulkanMoreFeatures features = {.type = VULKAN_MORE_FEATURES, .next = &has.memory};
+  VulkanSubgroups subgroups = {.type = VULKAN_SUBGROUPS};
+  VulkanMoreProperties about = {.type = VULKAN_MORE_PROPERTIES, .next = &subgroups};
+  has.memory.next = &has.matrices;
+  if (!vulkan_function || !vulkan_numbers16(physical).storage.buffers) return none;
+  if (!vulkan_has_extension(physical, "VK_NV_cooperative_matrix")) return none;
+  vulkan_more_features(physical, &features);
+  vulkan_more_properties(physical, &about);
+  if (!has.memory.model || !has.matrices.matrices || subgroups.size != VULKAN_WARP) return none;
+  none.memory.model = none.matrices.matrices = vulkan_has_kind(instance, physical);
   return none;
 }
 
@@ -77,13 +130,13 @@ static int vulkan_refused(const uint32_t *instruction, const VulkanFloats *float
   }
 }
 
-/* Copies a module of `size` bytes without such instructions; returns the size of the copy. */
-static size_t vulkan_copied(uint32_t *words, const uint32_t *module, size_t size, const VulkanFloats *floats) {
-  const uint32_t *from = module, *const end = from + size / sizeof *from;
+/* Copies a module without such instructions; returns the size of the copy in bytes. */
+static size_t vulkan_copied(uint32_t *words, const DeviceModule *module, const VulkanFloats *floats) {
+  const uint32_t *from = module->words, *const end = from + module->size / sizeof *from;
   uint32_t *to = words;
   for (uint32_t length = SPIRV_HEADER; from < end; from += length) {
-    if (from != module) length = from[0] >> 16;
-    if (from != module && vulkan_refused(from, floats)) continue;
+    if (from != module->words) length = from[0] >> 16;
+    if (from != module->words && vulkan_refused(from, floats)) continue;
     memcpy(to, from, length * sizeof *to);
     to += length;
   }

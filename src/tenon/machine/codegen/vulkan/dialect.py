@@ -6,14 +6,17 @@ convert them (``spirv``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.backend import KernelLaunch
 from tenon.machine.codegen.gpu.words import ARRAYS, GROUP, NAMES, OPERANDS, WordC, paired
 from tenon.machine.codegen.parentheses import bare
-from tenon.machine.kernel_ir.loops import Barrier, Type
+from tenon.machine.kernel_ir.loops import Alloc, Barrier, Buffer, Kernel, Store, Type
+from tenon.machine.kernel_ir.walk import statements
+from tenon.machine.kernel_ir.work_groups import buffer_bytes
+from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Region
 from tenon.network.graph.types import DType
 
@@ -115,7 +118,7 @@ _PROGRAM = """\
 layout(constant_id = 0) const bool denorms16 = false; /* floats of 16 bits below the normal ones are converted */
 layout(constant_id = 1) const bool rounds16 = false;  /* floats are rounded to the nearest of 16 bits */
 #endif
-layout(local_size_x = 64) in;
+{extensions}layout(local_size_x = 64) in;
 {buffers}
 layout(push_constant) uniform Operands {{ int first[{operands}]; }};
 {text}
@@ -158,6 +161,38 @@ class Glsl(WordC):
     as_float = "uintBitsToFloat"
     as_word = "floatBitsToUint"
     let = "const uint"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packed: set[str] = set()
+        """Arrays that the threads of a work group share, of four floats of 16 bits an element."""
+        self.single = frozenset[Buffer]()
+        """Buffers in which the kernel being printed stores single elements."""
+
+    def kernel(self, k: Kernel, slices: WorkItems | None = None) -> str:
+        stores = (s for s in statements(k.body) if isinstance(s, Store))
+        self.single = frozenset(s.buffer for s in stores if s.value.type.lanes == 1)
+        return super().kernel(k, slices)
+
+    def on_alloc(self, s: Alloc) -> None:
+        super().on_alloc(s)
+        b = s.buffer
+        if b.space == "shared" and b.type.dtype.bytes == 2 and b not in self.single:
+            name = self.f.arrays[b]
+            self.packed.add(name)
+            self.shared[-1] = f"shared uvec2 {name}[{buffer_bytes(b) // 8}];"
+
+    def load(self, t: Type, address: Address) -> str:
+        if address.array not in self.packed:
+            return super().load(t, address)
+        number = place_of(address)
+        four = f"{address.array}[({number}) >> 2]"
+        return four if paired(t) else f"{self.required('part16')}({four}[(({number}) >> 1) & 1], {number})"
+
+    def stored(self, t: Type, address: Address, value: str) -> str:
+        if address.array not in self.packed:
+            return super().stored(t, address, value)
+        return f"{address.array}[({place_of(address)}) >> 2] = {value};"
 
     def type(self, t: Type) -> str:
         return _VECTORS[t.dtype] if t.lanes == 4 and t.dtype in _VECTORS else super().type(t)
@@ -241,15 +276,29 @@ class Glsl(WordC):
             number=number, start=_start(step), function=function, arguments=", ".join(self.arguments(step))
         )
 
+    def listing(self, entries: Iterable[str]) -> str:
+        """Everything that was printed, and entries."""
+        return "\n".join([*self.shared, self.text(), *entries])
+
     def program(self, entries: Sequence[str]) -> str:
-        text = "\n".join([*self.shared, self.text(), *entries])
-        return _PROGRAM.format(
-            wide="require" if "int64_t" in text else "disable",
-            buffers="\n".join(_buffer(i, region) for i, region in enumerate(ARRAYS)),
-            operands=OPERANDS,
-            text=text,
-            calls="\n".join(f"  run_{i}();" for i in range(len(entries))),
-        )
+        return program(self.listing(entries), "\n".join(f"  run_{i}();" for i in range(len(entries))))
+
+
+def program(text: str, calls: str, extensions: str = "") -> str:
+    """A program of functions, of which ``main`` makes calls."""
+    return _PROGRAM.format(
+        wide="require" if "int64_t" in text else "disable",
+        extensions=extensions,
+        buffers="\n".join(_buffer(i, region) for i, region in enumerate(ARRAYS)),
+        operands=OPERANDS,
+        text=text,
+        calls=calls,
+    )
+
+
+def place_of(address: Address) -> str:
+    """The number of an element in an array that threads share."""
+    return address.sum if address.base else str(address.at)
 
 
 def _start(step: KernelLaunch) -> str:

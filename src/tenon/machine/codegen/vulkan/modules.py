@@ -22,10 +22,12 @@ _CAPABILITY, _EXTENSION = 17, 10
 _FIRST = (_CAPABILITY, _EXTENSION, 11, 14)
 """Capabilities, extensions, imported instructions, memory model."""
 _ANNOTATIONS = (71, 72)
-_TYPES = range(19, 40)
+_MATRIX_TYPE = 5358
+_TYPES = (*range(19, 40), _MATRIX_TYPE)
 _COMPUTE, _LOCAL_SIZE, _INPUT, _NO_CONTRACTION = 5, 17, 1, 42
 _KEPT, _ROUNDED, _FLOAT64 = (4461, 4459), 4462, 10
 _FLOAT16, _STORAGE16, _BINDING, _ALIASED = 9, 4433, 33, 20
+_MATRICES, _MEMORY_MODEL = 5357, 5345
 _CONSTANT, _WORKGROUP = 43, 4
 _INT_TYPE, _FLOAT_TYPE, _VECTOR_TYPE = 21, 22, 23
 _MAIN = (0x6E69616D, 0)
@@ -38,8 +40,8 @@ _LITERALS = {
     43: slice(3, None),  # a constant: its value
     54: slice(3, 4),  # a function: hints
     59: slice(3, 4),  # a variable: its storage class
-    61: slice(4, None),  # loads and stores: kinds of access
-    62: slice(3, None),
+    61: slice(4, 5),  # loads and stores: kinds of access
+    62: slice(3, 4),
     68: slice(4, None),  # the length of an array: the number of a member
     79: slice(5, None),  # vectors: numbers of elements
     81: slice(4, None),
@@ -48,6 +50,8 @@ _LITERALS = {
     247: slice(2, None),
     250: slice(4, None),
     251: slice(3, None),
+    5359: slice(6, 7),  # loads and stores of matrices: kinds of access
+    5360: slice(5, 6),
 }
 """Where instructions have words that are not the number of a definition, by their codes."""
 _ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141, 142})
@@ -69,6 +73,11 @@ def modules(words: Sequence[int], groups: Sequence[int]) -> Iterator[tuple[int, 
 def uses_16_bits(words: Sequence[int]) -> bool:
     """Whether a module of one kernel needs a device with numbers of 16 bits."""
     return any(_code(i) == _CAPABILITY and i[1] in (_FLOAT16, _STORAGE16) for i in _instructions(words))
+
+
+def uses_matrices(words: Sequence[int]) -> bool:
+    """Whether a module of one kernel needs a device with cooperative matrices."""
+    return any(_code(i) == _CAPABILITY and i[1] == _MATRICES for i in _instructions(words))
 
 
 def shared_bytes(words: Sequence[int]) -> int:

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from tenon.atomic_write import scratch
 from tenon.errors import ToolchainError
-from tenon.machine.codegen.vulkan.modules import modules, shared_bytes, uses_16_bits
+from tenon.machine.codegen.vulkan.matrices import MACRO
+from tenon.machine.codegen.vulkan.modules import modules, shared_bytes, uses_16_bits, uses_matrices
 
 _NAMES = ("glslangValidator", "glslang")
 _OPTIONS = ("-V", "--target-env", "vulkan1.0", "-S", "comp")
@@ -21,8 +22,12 @@ _WIDE = {"int64": r"\bu?int64_t\b", "float64": r"\bdouble\b"}
 _DECLARATION = """\
 enum {{ DEVICE_INT64 = {int64}, DEVICE_FLOAT64 = {float64} }}; /* whether kernels use 64-bit integers and floats */
 typedef struct {{
-  const uint32_t *words, *words16; /* words16: the module for devices with numbers of 16 bits, 0 if it is no other */
-  unsigned size, size16, shared;   /* bytes of the modules, and of memory that a work group shares */
+  const uint32_t *words; /* 0: there is none */
+  unsigned size;         /* in bytes */
+}} DeviceModule;
+typedef struct {{
+  DeviceModule usual, with_16_bits, with_matrices; /* the others are for devices that have these */
+  unsigned shared;                                 /* bytes of memory that a work group shares */
 }} DeviceShader;"""
 _MACRO, _USES = "SIXTEEN_BITS", r"(load_\w+_half|store_\w+_half|f16\w*_of|f32\w*_of_f16)"
 
@@ -32,22 +37,21 @@ def embedded(text: str, groups: Sequence[int]) -> str:
 
     Raises ToolchainError if the compiler is not installed, or with its report if it refuses the program.
     """
-    made = list(modules(spirv(text), groups))
-    made16 = with_16_bits(text, groups)
+    usual = list(modules(spirv(text), groups))
+    made = {"shader": dict(enumerate(usual)), "shader16": with_16_bits(text, groups)}
+    made["shader_of_matrices"] = with_matrices(text, groups)
     uses = {name: int(bool(re.search(word, text))) for name, word in _WIDE.items()}
     rows = [
-        f"  {{shader_{i}, {f'shader16_{i}' if i in made16 else '0'}, {4 * len(words)}, {4 * len(made16.get(i, ()))}, "
-        f"{shared_bytes(words)}}},"
-        for i, words in enumerate(made)
+        f"  {{{', '.join(_module(f'{name}_{i}', own.get(i)) for name, own in made.items())}, {shared_bytes(words)}}},"
+        for i, words in enumerate(usual)
     ]
     return "\n".join(
         [
             _DECLARATION.format_map(uses),
-            *(_table(f"shader_{i}", words) for i, words in enumerate(made)),
-            *(_table(f"shader16_{i}", words) for i, words in made16.items()),
+            *(_table(f"{name}_{i}", words) for name, own in made.items() for i, words in own.items()),
             "static const DeviceShader device_shaders[] = {",
             *rows,
-            "  {0, 0, 0, 0, 0},\n};",
+            "  {{0, 0}, {0, 0}, {0, 0}, 0},\n};",
         ]
     )
 
@@ -57,8 +61,23 @@ def with_16_bits(text: str, groups: Sequence[int]) -> dict[int, tuple[int, ...]]
     by the numbers of the kernels."""
     if not re.search(rf"^(?!#define).*\b{_USES}", text, re.MULTILINE):
         return {}
-    made = modules(spirv(text, _MACRO), groups)
+    made = modules(spirv(text, (_MACRO,)), groups)
     return {i: words for i, words in enumerate(made) if uses_16_bits(words)}
+
+
+def with_matrices(text: str, groups: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """The modules of kernels that use cooperative matrices, by the numbers of the kernels."""
+    calls = re.search(rf"#ifdef {MACRO}\n((?:  run_\d+\(\);\n)+)#else", text)
+    if calls is None:
+        return {}
+    numbers = [int(n) for n in re.findall(r"\d+", calls[1])]
+    made = list(modules(spirv(text, (_MACRO, MACRO)), [groups[i] for i in numbers]))
+    assert all(map(uses_matrices, made))
+    return dict(zip(numbers, made, strict=True))
+
+
+def _module(name: str, words: Sequence[int] | None) -> str:
+    return "{0, 0}" if words is None else f"{{{name}, {4 * len(words)}}}"
 
 
 def _table(name: str, words: Sequence[int]) -> str:
@@ -67,13 +86,13 @@ def _table(name: str, words: Sequence[int]) -> str:
 
 
 @lru_cache(maxsize=16)
-def spirv(text: str, macro: str = "") -> tuple[int, ...]:
-    """The words of a program's module, with a macro defined.  One process for all kernels: the compiler takes 0.1 s to
+def spirv(text: str, macros: tuple[str, ...] = ()) -> tuple[int, ...]:
+    """The words of a program's module, with macros defined.  One process for all kernels: the compiler takes 0.1 s to
     start."""
     with scratch() as folder:
         source, made = folder / "kernels.comp", folder / "kernels.spv"
         source.write_text(text)
-        defined = [f"-D{macro}"] if macro else []
+        defined = [f"-D{macro}" for macro in macros]
         command = [compiler(), *_OPTIONS, *defined, "-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not made.exists():
