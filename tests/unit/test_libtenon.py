@@ -573,8 +573,8 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
         pytest.skip("there is no C library for AArch64 to run programs with (Debian: libc6-arm64-cross)")
     sdk = save_sdk(place / "aarch64", "aarch64")
     # 3 kB of these verify lists of parts, versions, and who owns files of caches; 7 kB are for GPUs and
-    # networks that several devices share, and 1 kB for limits of loops.
-    assert (sdk / "lib" / "libtenon.so").stat().st_size < 89_500
+    # networks that several devices share, 1 kB for limits of loops, and 3 kB for inputs of changing size.
+    assert (sdk / "lib" / "libtenon.so").stat().st_size < 92_500
     target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
     row = replace(target, triple="aarch64-linux-gnu")
     texts = {

@@ -10,7 +10,13 @@ from types import MappingProxyType
 from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.plan.program import ALIGNMENT, Port, Program
 from tenon.network.graph.preprocessing import Preprocessing
-from tenon.runtime.bundle.header_macros import image_macros, initial_macros, quantisation_macros, state_comment
+from tenon.runtime.bundle.header_macros import (
+    image_macros,
+    initial_macros,
+    quantisation_macros,
+    size_macros,
+    state_comment,
+)
 from tenon.runtime.bundle.library_calls import library_comment
 from tenon.runtime.bundle.manifest import LibraryCalls
 from tenon.runtime.bundle.names import unique
@@ -50,6 +56,10 @@ TENSOR_MACROS = (
     "_IMAGE_BGR",
     "_IMAGE_MEAN",
     "_IMAGE_SCALE",
+    "_LEAST",
+    "_MOST",
+    "_STEP",
+    "_STRIDES",
 )
 """What the names of the macros of an input or output end in."""
 
@@ -218,6 +228,7 @@ def _port(prefix: str, name: str, port: Port, preprocessing: Preprocessing | Non
         *(quantisation_macros(f"{prefix}_{name}", port.quant) if port.quant else ()),
         *initial_macros(f"{prefix}_{name}", port.initial),
         *state_comment(port),
+        *size_macros(f"{prefix}_{name}", port),
         *(image_macros(f"{prefix}_{name}", port.type.dims, preprocessing) if preprocessing else ()),
     ]
     return "\n".join(lines)

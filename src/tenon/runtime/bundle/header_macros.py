@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -48,6 +49,29 @@ def state_comment(port: Port) -> list[str]:
     if not port.state:
         return []
     return [f"/* A state, at the place of '{harmless(port.state)}': what a run leaves there, the next one finds. */"]
+
+
+def size_macros(name: str, port: Port) -> list[str]:
+    """``<name>_LEAST``, ``_MOST`` and ``_STEP`` of an input that is a size; ``<name>_STRIDES``, in elements, of inputs
+    and outputs with extents that only a run knows; nothing of others."""
+    if port.size is not None:
+        least, most, step = port.size
+        what = f"A size: {least} to {most}" + (f" in steps of {step}." if step > 1 else ".")
+        return [
+            f"/* {what} */",
+            f"#define {name}_LEAST {least}",
+            f"#define {name}_MOST {most}",
+            f"#define {name}_STEP {step}",
+        ]
+    if not port.extents:
+        return []
+    dims = port.type.dims
+    extents = ", ".join(f"that of axis {axis} is '{harmless(holder)}'" for axis, holder in port.extents)
+    strides = ", ".join(str(math.prod(dims[i + 1 :])) for i in range(len(dims)))
+    return [
+        f"/* The largest extents; in a run, {extents}.  Elements lie as far apart as in the largest. */",
+        f"#define {name}_STRIDES {{{strides}}}",
+    ]
 
 
 def image_macros(name: str, shape: Sequence[int], preprocessing: Preprocessing) -> list[str]:

@@ -96,7 +96,7 @@ typedef struct TenonTensor {
   double scale;
   int32_t string; /* 1: UTF-8 strings along the last axis, zeros behind the end of a shorter one */
   /* Bit i: only a run knows the extent of axis i, and `shape` has the largest.  Rows lie as far from each other as in the
-     largest tensor.  See tenon_engine_output_shape. */
+     largest tensor.  See tenon_engine_set_input_shape and tenon_engine_output_shape. */
   int32_t dynamic_axes;
   /* 1: an input, an i64, that holds such an extent: from `least` to `most`, in steps of `step`. */
   int32_t is_size;
@@ -313,7 +313,7 @@ TENON_API TenonStatus tenon_engine_output(const TenonEngine *engine, int output,
 TENON_API TenonStatus tenon_engine_input_data(TenonEngine *engine, int input, void **data);
 TENON_API TenonStatus tenon_engine_output_data(TenonEngine *engine, int output, void **data);
 
-/* Copy; `bytes` must be those of the tensor. */
+/* Copy; `bytes` must be those of the tensor, or of its true shape (tenon_engine_set_input_shape). */
 TENON_API TenonStatus tenon_engine_set_input(TenonEngine *engine, int input, const void *data, size_t bytes);
 TENON_API TenonStatus tenon_engine_get_output(TenonEngine *engine, int output, void *data, size_t bytes);
 
@@ -324,6 +324,14 @@ TENON_API TenonStatus tenon_engine_bind_output(TenonEngine *engine, int output, 
 /* The shape of an output after a run, with the valid part of an axis of which only a part is valid. */
 TENON_API TenonStatus tenon_engine_output_shape(TenonEngine *engine, int output, int64_t shape[TENON_MAX_RANK],
                                                 int *rank);
+
+/* The shape of an input of a network that takes inputs of changing size (TenonTensor.dynamic_axes), for the runs that
+   follow: sets the inputs that hold its extents (TenonTensor.is_size), which are the largest at first.  To be called before
+   tenon_engine_set_input, for every input that changes its size; all that have an extent of one name get the same one, or
+   runs fail with TENON_WRONG_SIZE, as this call does for an extent that is out of its range.  Then tenon_engine_set_input
+   and tenon_engine_get_output also take arrays of the true shape, without gaps, beside those of the largest one. */
+TENON_API TenonStatus tenon_engine_set_input_shape(TenonEngine *engine, int input, const int64_t *shape, int rank);
+TENON_API TenonStatus tenon_engine_input_shape(TenonEngine *engine, int input, int64_t shape[TENON_MAX_RANK], int *rank);
 
 TENON_API TenonStatus tenon_engine_run(TenonEngine *engine);
 

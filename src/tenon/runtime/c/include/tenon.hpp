@@ -181,6 +181,10 @@ class Tensor {
     require<T>();
     return static_cast<T *>(data());
   }
+  /* The extents that runs have from now on, of an input of changing size; before its content. */
+  void resize(const std::vector<std::int64_t> &shape) const {
+    check(tenon_engine_set_input_shape(engine_, number_, shape.data(), static_cast<int>(shape.size())));
+  }
   template <class Container>
   void set(const Container &values) const {
     require<std::decay_t<decltype(*values.data())>>();
@@ -189,8 +193,10 @@ class Tensor {
   template <class T>
   std::vector<T> get() const {
     require<T>();
-    std::vector<T> values(bytes() / sizeof(T));
-    check(tenon_engine_get_output(engine_, number_, values.data(), bytes()));
+    std::size_t count = 1;
+    for (const std::int64_t extent : valid_shape()) count *= static_cast<std::size_t>(extent);
+    std::vector<T> values(about_.string || type_of<T>() != about_.type ? bytes() / sizeof(T) : count);
+    check(tenon_engine_get_output(engine_, number_, values.data(), values.size() * sizeof(T)));
     return values;
   }
   /* Every run copies from or to this memory, which must be there until then; nullptr unbinds. */
@@ -198,11 +204,12 @@ class Tensor {
     check(is_output_ ? tenon_engine_bind_output(engine_, number_, memory, size)
                      : tenon_engine_bind_input(engine_, number_, memory, size));
   }
-  /* After a run, with only the valid part of an output whose size depends on data. */
+  /* The extents of a run: those that an input was given, and after it the valid part of an output whose size depends on
+     inputs or data. */
   std::vector<std::int64_t> valid_shape() const {
     std::int64_t extents[TENON_MAX_RANK];
     int rank = 0;
-    check(tenon_engine_output_shape(engine_, number_, extents, &rank));
+    check((is_output_ ? tenon_engine_output_shape : tenon_engine_input_shape)(engine_, number_, extents, &rank));
     return {extents, extents + rank};
   }
 

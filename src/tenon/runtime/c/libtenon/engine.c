@@ -72,10 +72,11 @@ TenonStatus tn_take_buffers(Engine *engine, size_t activations) {
   engine->tensors = tn_aligned_memory(tensor_bytes(about) + activations, (size_t)about->alignment);
   engine->bound_inputs = calloc((size_t)first->input_count + 1, sizeof *engine->bound_inputs);
   engine->bound_outputs = calloc((size_t)first->output_count + 1, sizeof *engine->bound_outputs);
+  engine->given_shapes = calloc((size_t)first->input_count + 1, sizeof *engine->given_shapes);
   engine->pools = calloc((size_t)about->binding_count + 1, sizeof *engine->pools);
   engine->queues = calloc((size_t)about->binding_count + 1, sizeof *engine->queues);
   if (engine->tensors == NULL || engine->bound_inputs == NULL || engine->bound_outputs == NULL || engine->pools == NULL ||
-      engine->queues == NULL)
+      engine->queues == NULL || engine->given_shapes == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
   if (engine->bundle->device_count > 0 && (engine->parts = tn_device_parts(engine->bundle, engine->gpu_options)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for an engine", about->name);
@@ -89,6 +90,7 @@ void tn_release_buffers(Engine *engine) {
   tn_aligned_release(engine->tensors);
   free(engine->bound_inputs);
   free(engine->bound_outputs);
+  free(engine->given_shapes);
   free(engine->pools);
   free(engine->queues);
 }
@@ -129,6 +131,7 @@ static TenonStatus set_up(Engine *engine, const TenonEngineOptions *options) {
   if (status == TENON_OK) status = take_memory(engine, options);
   engine->binding = options->binding;
   if (status == TENON_OK) tn_reset(engine);
+  if (status == TENON_OK) tn_set_largest_sizes(engine);
   return status;
 }
 

@@ -9,6 +9,11 @@
 #include "threads.h"
 
 typedef struct {
+  int is_given;
+  int64_t extents[TENON_MAX_RANK];
+} GivenShape;
+
+typedef struct {
   Bundle *bundle;     /* what runs: `opened`, or one of its model for other shapes; changes only while `running` */
   Bundle *opened;     /* of the handle that the engine was created from */
   DeviceParts *parts; /* of the network, that a device runs; or NULL */
@@ -18,6 +23,7 @@ typedef struct {
   int is_home; /* of the activations */
   const void **bound_inputs;
   void **bound_outputs;
+  GivenShape *given_shapes; /* of each input, by tenon_engine_set_input_shape */
   int binding, threads, is_pinned;
   Processors processors;
   TenonThreadPool **pools; /* of each binding, and last the one for profiling; NULL before their first run */
@@ -57,6 +63,17 @@ void tn_release_buffers(Engine *engine);
 /* ---- states (states.c) */
 void tn_reset(Engine *engine); /* gives those of the selected binding their initial content */
 int tn_same_states(const Binding *a, const Binding *b); /* whether both have the same ones, at the same places */
+
+/* ---- sizes that a run chooses (sizes.c) */
+void tn_set_largest_sizes(Engine *engine); /* as when the engine is created */
+void tn_true_shape(const Engine *engine, const Port *port, int64_t shape[TENON_MAX_RANK]);
+uint64_t tn_true_bytes(const Engine *engine, const Port *port);
+/* Copies between a tensor and an array of its true shape, without gaps. */
+void tn_copy_tensor(const Engine *engine, const Port *port, uint8_t *packed, int is_output);
+int tn_takes_shapes(const Binding *binding, const int64_t *shapes, size_t count); /* of all inputs, one after another */
+TenonStatus tn_set_shapes(Engine *engine, const int64_t *shapes);
+TenonStatus tn_check_sizes(const Engine *engine);        /* fails with the first size that is out of its range */
+TenonStatus tn_check_given_shapes(const Engine *engine); /* fails where inputs were given different sizes of one name */
 
 /* ---- runs (run.c, run_async.c) */
 TenonStatus tn_run(Engine *engine, uint64_t *nanoseconds); /* with `nanoseconds`, which is NULL otherwise, profiled */

@@ -51,11 +51,12 @@ TenonStatus tenon_engine_output_data(TenonEngine *engine, int output, void **dat
   return memory_of(engine, output, 1, data);
 }
 
-static TenonStatus check_buffer(const Engine *engine, const Port *port, const void *data, size_t bytes) {
+/* A buffer that `is_copied` at once may have the bytes of the true shape alone. */
+static TenonStatus check_buffer(const Engine *engine, const Port *port, const void *data, size_t bytes, int is_copied) {
   const TenonTensor *tensor = &port->tensor;
   if (data == NULL && bytes > 0)
     return tn_fail(TENON_INVALID_ARGUMENT, "%s: the buffer for '%s' is NULL", engine->bundle->about.name, tensor->name);
-  if (bytes == tensor->bytes) return TENON_OK;
+  if (bytes == tensor->bytes || (is_copied && bytes == tn_true_bytes(engine, port))) return TENON_OK;
   return tn_fail(TENON_WRONG_SIZE, "%s: the buffer for '%s' has %zu bytes and the tensor %llu", engine->bundle->about.name,
                  tensor->name, bytes, (unsigned long long)tensor->bytes);
 }
@@ -64,9 +65,10 @@ TenonStatus tenon_engine_set_input(TenonEngine *handle, int input, const void *d
   Engine *engine;
   const Port *port;
   TenonStatus status = port_of(handle, input, 0, &engine, &port);
-  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes, 1);
   if (status != TENON_OK) return status;
-  if (bytes > 0) memmove(engine->tensors + port->offset, data, bytes);
+  if (bytes < port->tensor.bytes) tn_copy_tensor(engine, port, (uint8_t *)(uintptr_t)data, 0);
+  else if (bytes > 0) memmove(engine->tensors + port->offset, data, bytes);
   return TENON_OK;
 }
 
@@ -74,9 +76,10 @@ TenonStatus tenon_engine_get_output(TenonEngine *handle, int output, void *data,
   Engine *engine;
   const Port *port;
   TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK) status = check_buffer(engine, port, data, bytes, 1);
   if (status != TENON_OK) return status;
-  if (bytes > 0) memmove(data, engine->tensors + port->offset, bytes);
+  if (bytes < port->tensor.bytes) tn_copy_tensor(engine, port, data, 1);
+  else if (bytes > 0) memmove(data, engine->tensors + port->offset, bytes);
   return TENON_OK;
 }
 
@@ -84,7 +87,7 @@ TenonStatus tenon_engine_bind_input(TenonEngine *handle, int input, const void *
   Engine *engine;
   const Port *port;
   TenonStatus status = port_of(handle, input, 0, &engine, &port);
-  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes, 0);
   if (status == TENON_OK) engine->bound_inputs[input] = data;
   return status;
 }
@@ -93,33 +96,7 @@ TenonStatus tenon_engine_bind_output(TenonEngine *handle, int output, void *data
   Engine *engine;
   const Port *port;
   TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes);
+  if (status == TENON_OK && data != NULL) status = check_buffer(engine, port, data, bytes, 0);
   if (status == TENON_OK) engine->bound_outputs[output] = data;
   return status;
-}
-
-static void true_shape(const Engine *engine, const Port *port, int64_t shape[TENON_MAX_RANK]) {
-  const Binding *binding = tn_engine_binding(engine);
-  memcpy(shape, port->tensor.shape, sizeof port->tensor.shape);
-  for (int i = 0; i < port->tensor.rank; i++) {
-    const int number = port->extents[i];
-    if (number < 0) continue;
-    const Port *holder =
-        number < NUMBER_OF_OUTPUTS ? &binding->inputs[number] : &binding->outputs[number - NUMBER_OF_OUTPUTS];
-    int64_t extent;
-    memcpy(&extent, engine->tensors + holder->offset, sizeof extent);
-    if (extent < shape[i]) shape[i] = extent < 0 ? 0 : extent;
-  }
-}
-
-TenonStatus tenon_engine_output_shape(TenonEngine *handle, int output, int64_t shape[TENON_MAX_RANK], int *rank) {
-  Engine *engine;
-  const Port *port;
-  const TenonStatus status = port_of(handle, output, 1, &engine, &port);
-  if (status != TENON_OK) return status;
-  if (shape == NULL || rank == NULL)
-    return tn_fail(TENON_INVALID_ARGUMENT, "tenon_engine_output_shape: a result is NULL");
-  true_shape(engine, port, shape);
-  *rank = port->tensor.rank;
-  return TENON_OK;
 }

@@ -37,22 +37,10 @@ void tn_stop_pools(Engine *engine) {
 
 enum { TOO_MANY_ITERATIONS = 1, SIZE_OUT_OF_RANGE = 2 }; /* what entry points return */
 
-static int is_in_range(const TenonTensor *tensor, int64_t size) {
-  return size >= tensor->least && size <= tensor->most && (size - tensor->least) % tensor->step == 0;
-}
-
-/* Which size is out of its range, if it is one of the inputs. */
+/* Which size of the inputs is out of its range, if one of them is. */
 static TenonStatus wrong_size(const Engine *engine, const Binding *binding) {
-  for (int i = 0; i < binding->input_count; i++) {
-    const TenonTensor *tensor = &binding->inputs[i].tensor;
-    int64_t size;
-    if (!tensor->is_size) continue;
-    memcpy(&size, engine->tensors + binding->inputs[i].offset, sizeof size);
-    if (!is_in_range(tensor, size))
-      return tn_fail(TENON_WRONG_SIZE, "%s: the size '%s' is %lld, and was compiled for %lld to %lld in steps of %lld",
-                     binding->entry, tensor->name, (long long)size, (long long)tensor->least, (long long)tensor->most,
-                     (long long)tensor->step);
-  }
+  const TenonStatus status = tn_check_sizes(engine);
+  if (status != TENON_OK) return status;
   return tn_fail(TENON_RUN_FAILED, "%s: for these inputs a size is not in the range that it was compiled for (--max)",
                  binding->entry);
 }
@@ -144,13 +132,16 @@ static void copy_outputs(const Engine *engine) {
 
 static TenonStatus run_on_device(Engine *engine, uint64_t *nanoseconds) {
   copy_inputs(engine);
-  const TenonStatus status = tn_queue_run(engine, nanoseconds);
+  TenonStatus status = tn_check_sizes(engine);
+  if (status == TENON_OK) status = tn_queue_run(engine, nanoseconds);
   if (status == TENON_OK) copy_outputs(engine);
   return status;
 }
 
 TenonStatus tn_run(Engine *engine, uint64_t *nanoseconds) {
   Processors before;
+  const TenonStatus shapes = tn_check_given_shapes(engine);
+  if (shapes != TENON_OK) return shapes;
   if (engine->bundle->queues != NULL) return run_on_device(engine, nanoseconds);
   uint8_t *activations = tn_activations_take(engine->activations);
   if (activations == NULL)

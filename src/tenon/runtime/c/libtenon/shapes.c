@@ -30,6 +30,7 @@ static TenonStatus change_bundle(Engine *engine, Bundle *bundle) {
   engine->tensors = fresh.tensors;
   engine->bound_inputs = fresh.bound_inputs;
   engine->bound_outputs = fresh.bound_outputs;
+  engine->given_shapes = fresh.given_shapes;
   engine->pools = fresh.pools;
   engine->queues = fresh.queues;
   if (engine->threads > about->threads) engine->threads = about->threads;
@@ -46,7 +47,14 @@ static TenonStatus select_binding(Engine *engine, Bundle *bundle, int binding) {
   memset(engine->bound_outputs, 0, (size_t)first->output_count * sizeof *engine->bound_outputs);
   engine->binding = binding;
   if (is_reset) tn_reset(engine);
+  tn_set_largest_sizes(engine);
   return TENON_OK;
+}
+
+/* The binding, with these shapes of its inputs. */
+static TenonStatus select_for(Engine *engine, Bundle *bundle, int binding, const int64_t *shapes) {
+  const TenonStatus status = select_binding(engine, bundle, binding);
+  return status == TENON_OK ? tn_set_shapes(engine, shapes) : status;
 }
 
 TenonStatus tenon_engine_select(TenonEngine *handle, int binding) {
@@ -60,21 +68,10 @@ TenonStatus tenon_engine_select(TenonEngine *handle, int binding) {
   return status;
 }
 
-static int fits(const Binding *binding, const int64_t *shapes, size_t count) {
-  size_t at = 0;
-  for (int i = 0; i < binding->input_count; i++) {
-    const TenonTensor *tensor = &binding->inputs[i].tensor;
-    const size_t rank = (size_t)tensor->rank;
-    if (count - at < rank || memcmp(shapes + at, tensor->shape, rank * sizeof *shapes) != 0) return 0;
-    at += rank;
-  }
-  return at == count;
-}
-
 /* The number of the binding, or -1. */
 static int find_binding(const Description *about, const int64_t *shapes, size_t count) {
   for (int i = 0; i < about->binding_count; i++)
-    if (fits(&about->bindings[i], shapes, count)) return i;
+    if (tn_takes_shapes(&about->bindings[i], shapes, count)) return i;
   return -1;
 }
 
@@ -105,7 +102,7 @@ static TenonStatus compile_for(Engine *engine, const int64_t *shapes, size_t cou
   tn_pool_release(&pool);
   if (status != TENON_OK) return status;
   const int found = find_binding(&other->about, shapes, count);
-  status = found >= 0 ? select_binding(engine, other, found)
+  status = found >= 0 ? select_for(engine, other, found, shapes)
                       : tn_fail(TENON_WRONG_SIZE, "%s cannot have these shapes of inputs", engine->opened->about.name);
   tn_bundle_release(other);
   return status;
@@ -115,7 +112,7 @@ static TenonStatus select_shapes(Engine *engine, const int64_t *shapes, size_t c
   Bundle *const bundles[] = {engine->opened, engine->bundle};
   for (int i = 0; i < 2; i++) {
     const int found = find_binding(&bundles[i]->about, shapes, count);
-    if (found >= 0) return select_binding(engine, bundles[i], found);
+    if (found >= 0) return select_for(engine, bundles[i], found, shapes);
   }
   if (engine->opened->model != NULL) return compile_for(engine, shapes, count);
   const Description *about = &engine->opened->about;
