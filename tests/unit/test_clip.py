@@ -14,8 +14,9 @@ from operator_cases import BY_OPERATOR, LOWERED
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
-from tenon.machine.kernel_ir.loops import Bind, Kernel
+from tenon.machine.kernel_ir.loops import Bind, Expr, Kernel, Load, Stmt, Store
 from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount
+from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.plan.clip import clip
@@ -87,9 +88,10 @@ class CutShort(Clipped):
     def lower(self, site: Site) -> list[Step]:
         steps = []
         for step in super().lower(site):
-            kernel, args, needed = clip(self, site.outputs, step.kernel, step.args)
+            kernel, args, cut = clip(self, site.outputs, step.kernel, step.args, narrow=True)
             prove(kernel)
-            prove_needed(kernel, needed)
+            if cut is not None:
+                prove_needed(kernel, cut.whole, cut.needed)
             steps.append(Step(kernel, args))
         return steps
 
@@ -142,7 +144,7 @@ def tiles(rows: int = 10, columns: int = 12, step: int = 4) -> Kernel:
 
 ROWS = NeededAxis(1, 14, 10, 0, 10, (NeededCount(2),))
 COLUMNS = NeededAxis(1, 1, 14, 0, 14, (NeededCount(3, 2, 1, 3),))
-CUT = clipped(tiles(), (ROWS, COLUMNS), 2)
+CUT, WHOLE = clipped(tiles(), (ROWS, COLUMNS), 2)
 
 
 def test_loops_end_at_extents() -> None:
@@ -152,7 +154,7 @@ def test_loops_end_at_extents() -> None:
     assert "for j < min(3, (needed2 + 3 // 4)) {" in text
     assert "if needed2 + -13 >= 0 {" in text
     prove(CUT)
-    assert prove_needed(CUT, (ROWS, COLUMNS)) == 3
+    assert prove_needed(CUT, WHOLE, (ROWS, COLUMNS)) == 3
 
 
 class Altered(Substitution):
@@ -196,21 +198,21 @@ def rounded_down(var: Var) -> tuple[Index, ...]:
         ("j", lambda var: (var.below[0], var.below[1] - 1)),
         ("i", lambda var: (var.below[0], Index(((number(CUT, 1), 1),)))),
         ("i", lambda var: (var.below[0], var.below[1] - 1)),
-        ("i", lambda var: (var.below[1],)),
+        ("j", lambda var: (var.below[1] + 1,)),
     ],
     ids=["rounded_down", "one_tile_less", "other_axis", "one_row_less", "not_limited"],
 )
 def test_wrong_bounds_are_refused(name: str, bound: Any) -> None:
     kernel = altered(name, bound)
     with pytest.raises(LeftOutError):
-        prove_needed(kernel, (ROWS, COLUMNS))
+        prove_needed(kernel, WHOLE, (ROWS, COLUMNS))
 
 
 def test_numbers_that_exceed_the_extent_are_refused() -> None:
     """A number of positions that is not limited by the buffer's extent is not that of an axis, nor a bound."""
     kernel = altered("needed", lambda var: (Index((), 12),))
     with pytest.raises(LeftOutError):
-        prove_needed(kernel, (ROWS, COLUMNS))
+        prove_needed(kernel, WHOLE, (ROWS, COLUMNS))
     kernel = replace(kernel, body=Altered("i", lambda var: (var.below[1],)).body(kernel.body))
     with pytest.raises(OutOfRangeError, match="passes the end by 1"):
         prove(kernel)
@@ -218,7 +220,7 @@ def test_numbers_that_exceed_the_extent_are_refused() -> None:
 
 def test_other_extents_are_refused() -> None:
     with pytest.raises(LeftOutError):
-        prove_needed(CUT, (ROWS, replace(COLUMNS, bounds=(NeededCount(3, 2, 2, 3),))))
+        prove_needed(CUT, WHOLE, (ROWS, replace(COLUMNS, bounds=(NeededCount(3, 2, 2, 3),))))
 
 
 def test_args_are_inputs_of_the_node() -> None:
@@ -227,3 +229,68 @@ def test_args_are_inputs_of_the_node() -> None:
     (step,) = op.base.lower(site)
     _, args, _ = clip(op, site.outputs, step.kernel, step.args)
     assert args == (Input(0), Input(1), Output(), Input(2), Input(3))
+
+
+def product(rows: int = 10, width: int = 6) -> Kernel:
+    """Sums of products in registers, in outlined tiles of rows."""
+    k = Builder("product")
+    x, y = k.param("x", rows + 2, 3), k.param("y", rows + 2, 1, out=True)
+    with k.loop("j", (rows + 2) // width) as j, k.outline("tile"):
+        a = k.local("a", width)
+        with k.unroll("q", width) as q:
+            a[q] = 0.0
+        with k.loop("c", 3) as c, k.unroll("q", width) as q:
+            a[q] = a[q] + x[j * width + q, c]
+        with k.unroll("q", width) as q:
+            y[j * width + q, 0] = a[q]
+    return k.done()
+
+
+TILED = (NeededAxis(1, 1, 12, 0, 12, (NeededCount(2),)),)
+NARROW, WIDE = clipped(product(), TILED, 1, narrow=True)
+
+
+def test_tiles_have_narrower_versions() -> None:
+    text = show(NARROW)
+    assert "for j < min(2, (needed + 5 // 6)) {" in text
+    assert "if needed + -6*j + -1 >= 0, -1*needed + 6*j + 2 >= 0 {" in text
+    assert [text.count(f"for unroll q < {n} {{") for n in (2, 4, 6)] == [1, 1, 1]
+    prove(NARROW)
+    assert prove_needed(NARROW, WIDE, TILED) == 8
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("-1*needed + 6*j + 2 >= 0", "-1*needed + 6*j + 3 >= 0"),
+        ("needed + -6*j + -3 >= 0", "needed + -6*j + -4 >= 0"),
+        ("for unroll q < 2 {", "for unroll q < 1 {"),
+        ("for unroll q2 < 2 {", "for unroll q2 < 1 {"),
+        ("load a[q2], load x[6*j + q2, c]", "load a[q2], load x[6*j + q2, 0]"),
+    ],
+    ids=["too_narrow", "gap", "not_cleared", "not_summed", "other_element"],
+)
+def test_wrong_versions_are_refused(before: str, after: str) -> None:
+    text = show(NARROW)
+    assert before in text
+    kernel, whole = parse(text.replace(before, after, 1)), parse(show(WIDE))
+    kernel = replace(kernel, params=whole.params, body=Renamed(kernel, whole).body(kernel.body))
+    with pytest.raises((LeftOutError, OutOfRangeError)):  # noqa: PT012
+        prove(kernel)
+        prove_needed(kernel, whole, TILED)
+
+
+class Renamed(Substitution):
+    """A parsed kernel with the parameters of another one."""
+
+    def __init__(self, kernel: Kernel, other: Kernel) -> None:
+        super().__init__({})
+        self.params = dict(zip(kernel.params, other.params, strict=True))
+
+    def statement(self, s: Stmt) -> Stmt:
+        new = super().statement(s)
+        return replace(new, buffer=self.params.get(new.buffer, new.buffer)) if isinstance(new, Store) else new
+
+    def _value(self, e: Expr) -> Expr:
+        new = super()._value(e)
+        return Load(self.params.get(new.buffer, new.buffer), new.index, new.type) if isinstance(new, Load) else new

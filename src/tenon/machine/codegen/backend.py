@@ -216,8 +216,9 @@ def steps_of(
     grid = backend.launch == "grid"
     sharing = Sharing(program.threads, grid=grid, launch=program.launch, spaces=program.spaces)
     parts = [sharing.part(call) for call in program.calls]
-    for kernel, needed in {(call.kernel, call.needed) for call in program.calls if call.needed}:
-        prove_needed(kernel, needed)
+    for kernel, cut in {(call.kernel, call.cut) for call in program.calls}:
+        if cut is not None:
+            prove_needed(kernel, cut.whole, cut.needed)
     for kernel in {id(part.call.kernel): part.call.kernel for part in parts}.values():
         require_supported(backend, kernel)
     return tuple(

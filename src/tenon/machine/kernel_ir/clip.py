@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
@@ -30,11 +31,13 @@ from tenon.machine.kernel_ir.loops import (
     Kernel,
     Load,
     Loop,
+    Outline,
     Stmt,
     Store,
     Type,
     op,
 )
+from tenon.machine.kernel_ir.narrow import Narrowed, positional_loops, widths
 from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount, StorePosition
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.upper import upper
@@ -45,26 +48,34 @@ _SPREAD = 4
 """Depths of variables are multiplied by this, to make room for those of split loops."""
 
 
+class CutKernel(NamedTuple):
+    """A kernel that is cut short, and the same with all of its loops whole, split like those."""
+
+    kernel: Kernel
+    whole: Kernel
+
+
 @lru_cache(maxsize=1024)
-def clipped(kernel: Kernel, needed: tuple[NeededAxis, ...], extents: int) -> Kernel:
+def clipped(kernel: Kernel, needed: tuple[NeededAxis, ...], extents: int, *, narrow: bool = False) -> CutKernel:
     """``kernel`` with ``extents`` more parameters, i64s of one element that the bounds of ``needed`` name, computing
-    what is needed; ``kernel`` itself where no loop can be cut short."""
+    what is needed; without them where no loop can be cut short.  With ``narrow`` there are tiles of fewer
+    positions for the end of what is needed, which take more code."""
     names = _FreshNames(kernel)
     params = tuple(Buffer(names.fresh("extent"), Type(I64), (Index((), 1),), "const") for _ in range(extents))
     whole = replace(kernel, params=(*kernel.params, *params))
-    body = _Splitting(whole, needed, names).body(Substitution({}).body(_spread(kernel.body)))
+    split = replace(whole, body=_Splitting(whole, needed, names).body(_spread(kernel.body)))
     numbers: dict[tuple[tuple[NeededCount, ...], int], Var] = {}  # the same one for axes of which as much is needed
     for i, axis in enumerate(needed):
         number = Var(names.fresh("needed"), (Index((), axis.count + 1),), -i)
         numbers.setdefault((axis.bounds, axis.count), number)
-    cut = _Clipping(whole, [(axis, numbers[axis.bounds, axis.count]) for axis in needed])
-    body = cut.body(body, ())
+    cut = _Clipping(whole, narrow, [(axis, numbers[axis.bounds, axis.count]) for axis in needed])
+    body = cut.body(split.body, ())
     if not cut.used:
-        return kernel
+        return CutKernel(kernel, kernel)
     for (bounds, _), var in reversed(numbers.items()):
         if var in cut.used:
             body = (Bind(var, largest(bounds, whole.params), body),)
-    return replace(whole, body=body)
+    return CutKernel(replace(whole, body=body), split)
 
 
 def _spread(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -178,19 +189,59 @@ class _Split(Substitution):
 class _Clipping:
     """Cuts loops short; ``used`` are the variables of the extents that loops and tests depend on."""
 
-    def __init__(self, kernel: Kernel, binds: Sequence[tuple[NeededAxis, Var]]) -> None:
-        self.kernel, self.binds = kernel, binds
+    def __init__(self, kernel: Kernel, narrow: bool, binds: Sequence[tuple[NeededAxis, Var]]) -> None:
+        self.kernel, self.narrow, self.binds = kernel, narrow, binds
         self.used: set[Var] = set()
         self.env: dict[Var, Index] = {}
 
     def body(self, body: tuple[Stmt, ...], cut: tuple[Var, ...]) -> tuple[Stmt, ...]:
         """Statements, of which a loop around is cut short by the extents ``cut``."""
-        return tuple(self.statement(s, cut) for s in body)
+        return tuple(made for s in body for made in self.versions(s, cut))
+
+    def versions(self, s: Stmt, cut: tuple[Var, ...]) -> Iterator[Stmt]:
+        """A statement cut short, in versions for fewer positions if it is a tile."""
+        if isinstance(s, Outline) and self.narrow:
+            for axis, var in self.binds:
+                tile = self.tile(s, axis)
+                if tile is not None:
+                    yield from self.narrowed(s, *tile, axis, var)
+                    return
+        yield self.statement(s, cut)
+
+    def tile(self, s: Outline, axis: NeededAxis) -> tuple[Index, frozenset[Var]] | None:
+        """The position along an axis at which a tile of several begins, and its loops over these positions."""
+        places = self.places(outliving((s,)), axis)
+        if not places:
+            return None
+        inner = {x.var for x in statements(s.body) if isinstance(x, Loop | Bind)}
+        stored, starts = dict[int, Var](), set[Index]()
+        for number, place in enumerate(places):
+            moving = [(a, k) for a, k in place.at.terms if a.vars & inner]
+            if place.parts != 1 or len(moving) != 1 or moving[0][1] != 1 or not isinstance(moving[0][0], Var):
+                return None
+            stored[number] = moving[0][0]
+            starts.add(place.at - Index(tuple(moving)))
+        cut = positional_loops(s, stored)
+        return (starts.pop(), cut) if cut and len(starts) == 1 else None
+
+    def narrowed(self, s: Outline, start: Index, cut: frozenset[Var], axis: NeededAxis, var: Var) -> Iterator[Stmt]:
+        """A tile in versions of fewer positions, of which one runs."""
+        width = next(iter(cut)).below[0].const
+        left = Index(((var, 1),)) + axis.start - start  # positions of the tile that are needed
+        least = 1
+        for narrow in (*widths(width), width):
+            facts = (left - least, *([narrow - left] if narrow < width else []))
+            name = f"{s.name}_{narrow}" if narrow < width else s.name
+            about = f"{s.about}, the first {narrow} of its {width} positions" if narrow < width else s.about
+            body = Narrowed(cut, narrow).body(s.body) if narrow < width else s.body
+            yield If(facts, (Outline(name, body, about),))
+            least = narrow + 1
+        self.used.add(var)
 
     def statement(self, s: Stmt, cut: tuple[Var, ...]) -> Stmt:
         if not isinstance(s, BLOCKS) or isinstance(s, Instruction):
             return s
-        stores = outliving((s,))
+        stores = outliving((s,), own=isinstance(s, Loop) and s.kind == "parallel")
         if isinstance(s, Loop) and s.kind in ("serial", "parallel"):
             bounds = [b for b in (self.end(s, stores, *bind) for bind in self.binds) if b is not None]
             if bounds:
@@ -257,8 +308,9 @@ def _limit(axis: NeededAxis, var: Var, place: StorePosition) -> Index:
     return (Index(((var, 1),)) + axis.start) * place.parts
 
 
-def outliving(body: tuple[Stmt, ...]) -> list[Store] | None:
-    """The stores of statements that others may see; None where they do more than to store."""
+def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[Store] | None:
+    """The stores of statements that others may see; None where they do more than to store.  With ``own`` they are an
+    iteration of a parallel loop, whose scratch memory is undefined after it."""
     made, stores = set[Buffer](), list[Store]()
     for each in statements(body):
         match each:
@@ -268,7 +320,7 @@ def outliving(body: tuple[Stmt, ...]) -> list[Store] | None:
                 stores.append(each)
             case Barrier() | CallSource():
                 return None
-    return [store for store in stores if store.buffer not in made]
+    return [s for s in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
 
 
 def _defined(body: tuple[Stmt, ...]) -> dict[Var, Var]:

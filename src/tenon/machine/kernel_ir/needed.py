@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Store
+from tenon.machine.kernel_ir.loops import Kernel, Store
 from tenon.machine.kernel_ir.upper import upper
 
 
@@ -53,6 +53,14 @@ class NeededAxis:
             return StorePosition(at, self.stride)
         outer = at - inner
         return StorePosition(Index(tuple((a, k // self.stride) for a, k in outer.terms), outer.const // self.stride), 1)
+
+
+@dataclass(frozen=True)
+class CutShort:
+    """What a kernel is cut short by: it does as much of ``whole`` as ``needed`` says."""
+
+    whole: Kernel
+    needed: tuple[NeededAxis, ...]
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,22 @@ def halo(image: Image, machine: Machine, fill: int = 0) -> Kernel:
     with k.loop("n", image.n) as n, k.loop("c", image.blocks, kind=kind) as c:
         for first, count in ((0, image.top), (image.top + image.h, image.bottom)):
             if count:
-                with k.loop("i", count, kind=inside) as i, k.loop("j", image.shape[3]) as j:
-                    _cell(k, y, (n, c, i + first, j), image.block, lanes, fill)
+                with k.loop("i", count, kind=inside) as i:
+                    for start, across in _parts(image):
+                        with k.loop("j", across) as j:
+                            _cell(k, y, (n, c, i + first, j + start), image.block, lanes, fill)
         if image.left or image.right:
             with k.loop("i", image.h, kind=inside) as i:
                 for first, count in ((0, image.left), (image.left + image.w, image.right)):
                     for col in range(first, first + count):
                         _cell(k, y, (n, c, i + image.top, col), image.block, lanes, fill)
     return k.done()
+
+
+def _parts(image: Image) -> list[tuple[int, int]]:
+    """(start, extent) of the halo before a row, the row, and the halo behind it, of which a run may need less."""
+    parts = (0, image.left), (image.left, image.w), (image.left + image.w, image.right)
+    return [(start, across) for start, across in parts if across]
 
 
 def _cell(k: Builder, y: Tensor, at: tuple[IndexLike, ...], block: int, lanes: int, fill: int) -> None:

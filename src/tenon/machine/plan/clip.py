@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount
+from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Arg, Input, Output
 from tenon.network.ops.clipped import Clipped, NeededPositions
 
 
 def clip(
-    op: Clipped, outputs: Sequence[TensorType], kernel: Kernel, args: tuple[Arg, ...]
-) -> tuple[Kernel, tuple[Arg, ...], tuple[NeededAxis, ...]]:
-    """The kernel cut short where that is possible, its arguments, and what is needed of its results."""
+    op: Clipped, outputs: Sequence[TensorType], kernel: Kernel, args: tuple[Arg, ...], *, narrow: bool = False
+) -> tuple[Kernel, tuple[Arg, ...], CutShort | None]:
+    """The kernel cut short where that is possible, its arguments, and what it is cut short by."""
     first = len(kernel.params)
     needed = tuple(
         axis
@@ -26,10 +26,10 @@ def clip(
         for axis in _axes(positions, outputs[positions.output], param, first)
     )
     extents = 1 + max((e.extent for positions in op.needed for e in positions.extents), default=-1)
-    cut = clipped(kernel, needed, extents) if needed else kernel
+    cut, whole = clipped(kernel, needed, extents, narrow=narrow) if needed else (kernel, kernel)
     if cut is kernel:
-        return kernel, args, ()
-    return cut, (*args, *(Input(op.count + i) for i in range(extents))), needed
+        return kernel, args, None
+    return cut, (*args, *(Input(op.count + i) for i in range(extents))), CutShort(whole, needed)
 
 
 def _axes(positions: NeededPositions, type: TensorType, param: int, first: int) -> Iterator[NeededAxis]:

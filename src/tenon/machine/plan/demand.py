@@ -90,11 +90,13 @@ def demands(graph: Graph, outputs: dict[int, Demand]) -> dict[Value, Demand]:
 
 def _operand_demands(node: Node, needed: dict[Value, Demand]) -> Iterator[tuple[Value, Demand]]:
     """What a node needs of each of its inputs."""
-    op = node.op
+    op = node.op.base if isinstance(node.op, Clipped) else node.op
     if isinstance(op, Mask):
         x, extent = node.input(0), node.input(1)
         yield x, {**needed.get(node.output, {}), op.axis % x.type.rank: frozenset({ExtentBound(extent)})}
-        yield extent, {}
+        for value in node.inputs[1:]:
+            if value is not None:
+                yield value, {}
         return
     wanted: list[Demand | None] = [None] * len(node.inputs)
     for output, value in enumerate(node.outputs):
@@ -127,7 +129,7 @@ def clip_nodes(graph: Graph, outputs: dict[int, Demand]) -> None:
     graph.reorder(_extents_first(graph))
     position = {node: i for i, node in enumerate(graph)}
     for node in graph:
-        if not node.bodies and isinstance(node.op, Operator):
+        if not node.bodies and isinstance(node.op, Operator) and not isinstance(node.op, Clipped):
             _clip(graph, node, needed, position)
 
 

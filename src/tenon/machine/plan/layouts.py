@@ -131,7 +131,8 @@ class _Assignment:
         return value
 
     def unify(self) -> None:
-        """Values that are adjacent in one buffer (parts of a concatenation or split) have equal halos."""
+        """Values that are adjacent in one buffer (parts of a concatenation or split), or of which one should be written
+        over the other, have equal halos."""
         pairs, copies = [], {id(copy) for copy in self.copies.values()}
         for node in self.graph:
             if id(node.outputs[0]) in copies:
@@ -140,6 +141,9 @@ class _Assignment:
                 a, b = node.input(alias.input), node.outputs[alias.output]
                 if _kind(a.type.layout) == _kind(b.type.layout) and a.type.layout.image:
                     pairs.append((a, b))
+            edited = node.inputs[0] if operator(node).edits else None
+            if edited is not None and edited.type.layout.image and edited.uses == [node]:
+                pairs.append((edited, node.output))
         changed = True
         while changed:
             changed = False

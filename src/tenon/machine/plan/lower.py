@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tenon.errors import InternalError, Problem, UnsupportedError
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.kernel_ir.needed import NeededAxis
+from tenon.machine.kernel_ir.needed import CutShort
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
@@ -76,10 +76,13 @@ def _lay_out(graph: Graph, setting: Setting) -> None:
     """The layouts of all values, how far they are needed, and the order of execution."""
     outputs = output_extents(graph)
     for part in with_bodies(graph):
+        needed = outputs if part is graph else {}
+        if setting.machine.launch is None:
+            clip_nodes(part, needed)
         assign_layouts(part, setting)
         check_sizes(part)
         if setting.machine.launch is None:
-            clip_nodes(part, outputs if part is graph else {})
+            clip_nodes(part, needed)  # and conversions of layouts
         schedule(part)
     for part in with_bodies(graph):
         copy_next_states(part, setting)
@@ -124,12 +127,12 @@ def check_sizes(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A kernel and its arguments; ``clears`` when it only zeroes a halo.  ``needed`` is as in ``Call``."""
+    """A kernel and its arguments; ``clears`` when it only zeroes a halo.  ``cut`` is as in ``Call``."""
 
     kernel: Kernel
     args: tuple[Arg, ...]
     clears: bool
-    needed: tuple[NeededAxis, ...] = ()
+    cut: CutShort | None = None
 
 
 _Owner = Value | tuple[Node, str]
@@ -326,8 +329,9 @@ class _Lowering:
         """The step without what is not needed of the node's results."""
         if not isinstance(node.op, Clipped):
             return step
-        kernel, args, needed = clip(node.op, [v.type for v in node.outputs], step.kernel, step.args)
-        return _Lowered(kernel, args, step.clears, needed)
+        types, narrow = [v.type for v in node.outputs], self.setting.machine.lanes > 1
+        kernel, args, cut = clip(node.op, types, step.kernel, step.args, narrow=narrow)
+        return _Lowered(kernel, args, step.clears, cut)
 
     def blocks(self) -> tuple[list[Block], list[_Owner]]:
         """Lifetimes of all blocks in the arena.  What lives outside of a loop that uses it lives in all of the loop."""
@@ -378,7 +382,7 @@ class _Lowering:
                 macs if i == main else 0,
                 known,
                 s.clears,
-                s.needed,
+                s.cut,
             )
             for i, s in enumerate(steps)
         ]

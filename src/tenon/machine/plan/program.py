@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.kernel_ir.needed import NeededAxis
+from tenon.machine.kernel_ir.needed import CutShort
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
@@ -121,8 +121,8 @@ class Facts:
 class Call:
     """One kernel call.  ``layer`` and ``op`` say which node of the graph it is part of.
 
-    ``clears`` says that it only zeroes the halo of an image that a later call of the node fills.  ``needed`` are the
-    axes of its results along which it leaves out what is beyond an extent.
+    ``clears`` says that it only zeroes the halo of an image that a later call of the node fills.  ``cut`` says
+    what of its results it leaves out.
     """
 
     kernel: Kernel
@@ -132,7 +132,7 @@ class Call:
     macs: int = 0
     facts: Facts = Facts()
     clears: bool = False
-    needed: tuple[NeededAxis, ...] = ()
+    cut: CutShort | None = None
 
 
 @dataclass(frozen=True)

@@ -1,120 +1,263 @@
-"""Proof that a kernel which is cut short at run time (``kernel_ir.clip``) leaves out only what nothing reads.
+"""Proof that a kernel which is cut short (``kernel_ir.clip``) computes what is needed as the whole one does.
 
-Bounds of loops and tests of statements may depend on the numbers of needed positions, which the kernel reads at its
-start.  For every such bound, the iterations that it leaves out are considered: whatever the other loops do, each store
-of theirs goes to a position along a needed axis from the number of needed positions on, and not to a halo.  The same
-is shown of statements whose test fails.
+The two are walked side by side.  They are the same statements, but for further bounds of loops and for tests, which
+may depend on the numbers of needed positions that the kernel reads at its start, and for several versions of one
+statement, each under a test.  Of everything that is left out, whatever the other loops do, it is shown that
+
+* a store to a result goes to a position that is not needed, and not to a halo;
+* a store to memory of the thread goes to an element that no load which is left reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.clip import largest, outliving
 from tenon.machine.kernel_ir.index import Index, Var
-from tenon.machine.kernel_ir.loops import Bind, If, Kernel, Load, Loop, Stmt, Store
+from tenon.machine.kernel_ir.loops import (
+    Alloc,
+    Bind,
+    Buffer,
+    Const,
+    Expr,
+    Guarded,
+    If,
+    Instruction,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Op,
+    Outline,
+    Prefetch,
+    Ref,
+    Stmt,
+    Store,
+)
 from tenon.machine.kernel_ir.needed import NeededAxis
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import Facts, upper
-from tenon.machine.kernel_ir.walk import indices, values
 
 
 class LeftOutError(InternalError):
-    """A kernel that is cut short may leave out a result that is needed.  Names the kernel and the loop or test."""
+    """A kernel that is cut short may leave out a result that is needed.  Names the kernel and what differs."""
 
 
-@dataclass(frozen=True)
-class _LeftOut:
-    """Statements that do not run where ``facts`` hold."""
-
-    what: str
-    facts: Facts
-    body: tuple[Stmt, ...]
-
-
-def prove_needed(kernel: Kernel, needed: Sequence[NeededAxis]) -> int:
-    """Raise LeftOutError unless everything that is needed is stored; returns how many bounds and tests were shown to
-    leave out nothing else."""
-    body, numbers = _numbers(kernel, needed)
-    walk = _WithoutCuts(frozenset(numbers))
-    whole = walk.body(body)
-    if used := {v for i in indices(whole) for a, _ in i.terms for v in a.vars} & numbers.keys():
-        names = ", ".join(sorted(v.name for v in used))
-        raise LeftOutError(f"{kernel.name}: {names} is used for more than bounds and tests")
-    extents = {kernel.params[bound.param] for axis in needed for bound in axis.bounds}
-    if any(isinstance(e, Load) and e.buffer in extents for e in values(whole)):
-        raise LeftOutError(f"{kernel.name}: reads an extent for something else than the positions that are needed")
-    for left in walk.left:
-        for store in _stores(kernel, left):
-            if not any(_beyond(kernel, store, a, v, left.facts) for v, axes in numbers.items() for a in axes):
-                raise LeftOutError(f"{kernel.name}: {left.what} may leave out a store to {store.buffer.name}")
-    return len(walk.left)
+def prove_needed(kernel: Kernel, whole: Kernel, needed: Sequence[NeededAxis]) -> int:
+    """Raise LeftOutError unless ``kernel`` stores everything that is needed as ``whole`` does; returns how many bounds,
+    tests and versions of statements were shown to leave out nothing else."""
+    if kernel.params != whole.params or kernel.sizes != whole.sizes:
+        raise LeftOutError(f"{kernel.name}: its parameters are not those of the whole kernel")
+    proof = _SideBySide(kernel, needed)
+    proof.block(whole.body, proof.inner, ())
+    return proof.shown
 
 
-def _numbers(kernel: Kernel, needed: Sequence[NeededAxis]) -> tuple[tuple[Stmt, ...], dict[Var, list[NeededAxis]]]:
-    """The statements inside of the numbers of needed positions, and the axes of each."""
-    body, numbers = kernel.body, dict[Var, list[NeededAxis]]()
-    axes: dict[tuple[str, int], list[NeededAxis]] = {}
-    for axis in needed:
-        key = show_expr(largest(axis.bounds, kernel.params)), axis.count + 1
-        axes.setdefault(key, []).append(axis)
-    while len(body) == 1 and isinstance(s := body[0], Bind):
-        (extent, *more), value = s.var.below, show_expr(s.value)
-        if more or extent.terms or (value, extent.const) not in axes:
-            break
-        numbers[s.var], body = axes[value, extent.const], s.body
-    return body, numbers
+class _SideBySide:
+    """``numbers`` are the variables of the numbers of needed positions, with the axes of each; ``whole_index`` rewrites
+    indices of the cut kernel to variables of the whole one."""
 
+    def __init__(self, kernel: Kernel, needed: Sequence[NeededAxis]) -> None:
+        self.kernel = kernel
+        self.numbers: dict[Var, list[NeededAxis]] = {}
+        self.inner = self.inside_of_numbers(needed)
+        self.to_whole = Substitution({})
+        self.copies: dict[Buffer, Buffer] = {b: b for b in kernel.params}  # of the cut kernel, by those of the whole
+        self.loads = list(_loads(self.inner, ()))
+        self.shown = 0
 
-def _stores(kernel: Kernel, left: _LeftOut) -> list[Store]:
-    stores = outliving(left.body)
-    if stores is None:
-        raise LeftOutError(f"{kernel.name}: {left.what} may leave out more than stores")
-    return stores
+    def inside_of_numbers(self, needed: Sequence[NeededAxis]) -> tuple[Stmt, ...]:
+        """The statements inside of the numbers of needed positions."""
+        body, axes = self.kernel.body, dict[tuple[str, int], list[NeededAxis]]()
+        for axis in needed:
+            key = show_expr(largest(axis.bounds, self.kernel.params)), axis.count + 1
+            axes.setdefault(key, []).append(axis)
+        while len(body) == 1 and isinstance(s := body[0], Bind):
+            (extent, *more), value = s.var.below, show_expr(s.value)
+            if more or extent.terms or (value, extent.const) not in axes:
+                break
+            self.numbers[s.var], body = axes[value, extent.const], s.body
+        return body
 
+    def refuse(self, why: str) -> LeftOutError:
+        return LeftOutError(f"{self.kernel.name}: {why}")
 
-def _beyond(kernel: Kernel, store: Store, axis: NeededAxis, number: Var, facts: Facts) -> bool:
-    """Whether a store goes beyond what is needed along an axis, where ``facts`` hold."""
-    if store.buffer is not kernel.params[axis.param]:
+    # -------------------------------------------------------------------------------------- statements
+    def block(self, whole: tuple[Stmt, ...], cut: tuple[Stmt, ...], facts: Facts) -> None:
+        at = 0
+        for s in whole:
+            at += self.versions(s, cut[at:], facts)
+        if at != len(cut):
+            raise self.refuse("it has statements that the whole kernel has not")
+
+    def versions(self, s: Stmt, cut: tuple[Stmt, ...], facts: Facts) -> int:
+        """How many of the statements ``cut`` stand for ``s``: itself, or versions of it under tests of numbers."""
+        if not cut:
+            raise self.refuse("it lacks a statement")
+        tests = list[Facts]()
+        while len(tests) < len(cut) and self.tests_numbers(version := cut[len(tests)]):
+            assert isinstance(version, If)
+            tests.append(self.to_whole.indices(version.facts))
+            self.block((s,), version.body, (*facts, *tests[-1]))
+            if self.covered(s, tests, facts):
+                self.shown += 1
+                return len(tests)
+        if tests:
+            raise self.refuse("a statement may not run where it is needed")
+        self.same(s, cut[0], facts)
+        return 1
+
+    def tests_numbers(self, s: Stmt) -> bool:
+        return isinstance(s, If) and any(a.vars & self.numbers.keys() for f in s.facts for a, _ in f.terms)
+
+    def covered(self, s: Stmt, tests: Sequence[Facts], facts: Facts) -> bool:
+        """Whether the stores of a statement are not needed where all of some tests fail."""
+        for failing in product(*tests):
+            here = (*facts, *(-f - 1 for f in failing))
+            if not _impossible(here) and not self.dead((s,), here):
+                return False
+        return True
+
+    def same(self, s: Stmt, cut: Stmt, facts: Facts) -> None:
+        """Both are the same statement, but for what is left out in them."""
+        match s, cut:
+            case Loop(), Loop():
+                self.loop(s, cut, facts)
+            case Bind(), Bind():
+                self.equal(s.value, cut.value)
+                self.to_whole.env[cut.var] = Index(((s.var, 1),))
+                self.check(self.to_whole.indices(cut.var.below) == s.var.below, "a range")
+                self.block(s.body, cut.body, facts)
+            case If(), If():
+                self.check(self.to_whole.indices(cut.facts) == s.facts, "a test")
+                self.block(s.body, cut.body, (*facts, *s.facts))
+            case Outline(), Outline():
+                self.block(s.body, cut.body, facts)
+            case Instruction(), Instruction():
+                operands = [(self.copies.get(b), at) for b, at in s.operands]
+                given = [(b, self.to_whole.indices(at)) for b, at in cut.operands]
+                self.check((s.name, s.numbers, operands) == (cut.name, cut.numbers, given), "an instruction")
+                self.block(s.body, cut.body, facts)
+            case Let(), Let():
+                self.equal(s.value, cut.value)
+                self.check(s.ref is cut.ref, "a name")
+            case Store(), Store():
+                self.access(s.buffer, s.index, cut.buffer, cut.index)
+                self.equal(s.value, cut.value)
+            case Alloc(), Alloc():
+                a, b = s.buffer, cut.buffer
+                self.check((a.type, a.shape, a.space) == (b.type, b.shape, b.space), "an array")
+                self.copies[a] = b
+            case Prefetch(), Prefetch():
+                pass
+            case _:
+                self.check(s is cut, "a statement")
+
+    def loop(self, s: Loop, cut: Loop, facts: Facts) -> None:
+        """The cut loop has the same bounds and further ones, or one for a bound that it does not exceed."""
+        self.check(s.kind == cut.kind, "a loop")
+        self.to_whole.env[cut.var] = Index(((s.var, 1),))
+        bounds = self.to_whole.indices(cut.var.below)
+        more = [b for b in bounds if b not in s.var.below]
+        for missing in (b for b in s.var.below if b not in bounds):
+            self.check(any(upper(b - missing, facts) <= 0 for b in more), f"the bound of {s.var.name}")
+        at = Index(((s.var, 1),))
+        for bound in more:
+            if not self.dead(s.body, (*facts, at - bound), own=s.kind == "parallel"):
+                raise self.refuse(f"loop {s.var.name} may leave out a store that is needed")
+            self.shown += 1
+        self.block(s.body, cut.body, (*facts, *(b - 1 - at for b in more)))
+
+    # ------------------------------------------------------------------------------------------ values
+    def equal(self, whole: Expr, cut: Expr) -> None:
+        """Both are the same value, of elements that both have."""
+        match whole, cut:
+            case Const(), Const():
+                self.check(show_expr(whole) == show_expr(cut), "a number")
+            case Ref(), Ref():
+                self.check(whole is cut or whole == cut or whole.name == cut.name, "a name")
+            case Load(), Load():
+                self.check(whole.type == cut.type, "a load")
+                self.access(whole.buffer, whole.index, cut.buffer, cut.index)
+            case Op(), Op():
+                self.check((whole.name, whole.type, len(whole.args)) == (cut.name, cut.type, len(cut.args)), "a value")
+                for a, b in zip(whole.args, cut.args, strict=True):
+                    self.equal(a, b)
+            case Guarded(), Guarded():
+                self.check(self.to_whole.indices(cut.facts) == whole.facts, "a guard")
+                self.equal(whole.value, cut.value)
+                self.equal(whole.other, cut.other)
+            case _:
+                self.check(whole is cut, "a value")
+
+    def access(self, a: Buffer, at: tuple[Index, ...], b: Buffer, cut: tuple[Index, ...]) -> None:
+        self.check(self.copies.get(a, a) is b and self.to_whole.indices(cut) == at, f"an element of {a.name}")
+
+    def check(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise self.refuse(f"{what} is not that of the whole kernel")
+
+    # ----------------------------------------------------------------------------------- what is left out
+    def dead(self, body: tuple[Stmt, ...], facts: Facts, *, own: bool = False) -> bool:
+        """Whether nothing reads what statements store where ``facts`` hold; ``own`` says that they are an iteration of
+        a parallel loop, whose scratch memory is undefined after it."""
+        stores = outliving(body, own=own)
+        return stores is not None and all(self.beyond(s, facts) or self.unread(s, facts) for s in stores)
+
+    def beyond(self, store: Store, facts: Facts) -> bool:
+        """Whether a store goes beyond what is needed along an axis."""
+        for number, axes in self.numbers.items():
+            for axis in axes:
+                place = axis.place(store) if store.buffer is self.kernel.params[axis.param] else None
+                if place is not None:
+                    first = (Index(((number, 1),)) + axis.start) * place.parts
+                    if upper(first - place.at, facts) <= 0:
+                        return True
         return False
-    place = axis.place(store)
-    return place is not None and upper((Index(((number, 1),)) + axis.start) * place.parts - place.at, facts) <= 0
+
+    def unread(self, store: Store, facts: Facts) -> bool:
+        """Whether no load of the cut kernel reads an element of memory of the thread."""
+        if store.buffer.space not in ("register", "stack", "scratch"):
+            return False
+        copy = self.copies.get(store.buffer)
+        read = (load for load in self.loads if load[0].buffer is copy)
+        return copy is not None and all(_below(load, store, (*facts, *more)) for load, more in read)
 
 
-class _WithoutCuts(Substitution):
-    """The same statements without the bounds and tests that depend on ``numbers``; ``left`` are those left out."""
+def _below(load: Load, store: Store, facts: Facts) -> bool:
+    """Whether a load reads elements before those that are stored, along one dimension."""
+    last = [0] * (len(load.index) - 1) + [load.type.lanes // load.buffer.type.lanes - 1]
+    return any(upper(a + w - b, facts) < 0 for a, b, w in zip(load.index, store.index, last, strict=True))
 
-    def __init__(self, numbers: frozenset[Var]) -> None:
-        super().__init__({})
-        self.numbers = numbers
-        self.left: list[_LeftOut] = []
 
-    def cuts(self, i: Index) -> bool:
-        """Whether an index depends on one of the numbers."""
-        return any(a.vars & self.numbers for a, _ in i.terms)
+def _impossible(facts: Facts) -> bool:
+    return any(upper(f, (*facts[:i], *facts[i + 1 :])) < 0 for i, f in enumerate(facts))
 
-    def statement(self, s: Stmt) -> Stmt:
-        if isinstance(s, Loop) and (cut := [b for b in s.var.below if self.cuts(b)]):
-            bounds = self.indices(tuple(cut))
-            whole = replace(s.var, below=tuple(b for b in s.var.below if not self.cuts(b)))
-            if not whole.below:
-                raise LeftOutError(f"loop {s.var.name} ends only where an extent says")
-            new = self.defined_as(s.var, whole)
-            body = self.body(s.body)
-            self.left += [_LeftOut(f"loop {s.var.name}", (Index(((new, 1),)) - b,), body) for b in bounds]
-            return Loop(new, body, s.kind)
-        if isinstance(s, If) and (cut := [f for f in s.facts if self.cuts(f)]):
-            facts = self.indices(tuple(cut))
-            body = self.body(s.body)
-            self.left += [_LeftOut("a test", (-f - 1,), body) for f in facts]
-            return If(self.indices(tuple(f for f in s.facts if not self.cuts(f))), body)
-        return super().statement(s)
 
-    def defined_as(self, var: Var, new: Var) -> Var:
-        """``new`` with its bounds rewritten, which takes the place of ``var``."""
-        new = replace(new, below=self.indices(new.below))
-        self.env[var] = Index(((new, 1),))
-        return new
+def _loads(body: tuple[Stmt, ...], facts: Facts) -> Iterator[tuple[Load, Facts]]:
+    """The loads of statements, with the tests around them."""
+    for s in body:
+        match s:
+            case Let() | Store():
+                yield from _loads_of(s.value, facts)
+            case Bind():
+                yield from _loads_of(s.value, facts)
+                yield from _loads(s.body, facts)
+            case If():
+                yield from _loads(s.body, (*facts, *s.facts))
+            case Loop() | Outline() | Instruction():
+                yield from _loads(s.body, facts)
+
+
+def _loads_of(e: Expr, facts: Facts) -> Iterator[tuple[Load, Facts]]:
+    if isinstance(e, Load):
+        yield e, facts
+    elif isinstance(e, Op):
+        for a in e.args:
+            yield from _loads_of(a, facts)
+    elif isinstance(e, Guarded):
+        yield from _loads_of(e.value, (*facts, *e.facts))
+        yield from _loads_of(e.other, facts)

@@ -210,6 +210,11 @@ class Operator(ABC):
         """Whether the only result, of the first operand's type and shape, equals that operand."""
         return False
 
+    @property
+    def edits(self) -> bool:
+        """Whether the result is the first operand but for some elements, so that it should be written over it."""
+        return False
+
     def reads_shapes_only(self) -> bool:
         """Whether results follow from the shapes of the operands."""
         return False

@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tenon.network.graph.graph import Array, Value
-from tenon.network.graph.types import TensorType
+from tenon.network.graph.types import Layout, TensorType
 from tenon.network.ops.base import Algorithm, Alias, Cost, Layouts, Operator, Site, Step, register
 from tenon.network.ops.patch import Patch, Span
+from tenon.network.ops.reach import Operands, Reaches
+
+
+def _with_a_column(layout: Layout | None) -> Layout | None:
+    """The layout of an image with a halo behind each row, if it has none."""
+    if layout is None or len(layout.halo) < 2 or any(layout.halo[-1]):
+        return layout
+    return replace(layout, halo=(*layout.halo[:-1], (0, 1)))
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,31 @@ class Clipped(Operator):
     def reference(self, *inputs: Any) -> Array | tuple[Array, ...]:
         return self.base.reference(*inputs[: self.count])
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        base = self.base.reach(inputs[: self.count], outputs, axis, output)
+        return None if base is None else (*base, *(None for _ in inputs[self.count :]))
+
+    @property
+    def edits(self) -> bool:
+        return self.base.edits
+
     def inner(self, site: Site) -> Site:
-        """The site of ``base``."""
-        return replace(site, inputs=site.inputs[: self.count], constants=site.constants[: self.count])
+        """The site of ``base``, without algorithms that keep sums of several parts of an operand."""
+        whole = site.algorithm is not None and site.algorithm.key.startswith("strassen")
+        return replace(
+            site,
+            inputs=site.inputs[: self.count],
+            constants=site.constants[: self.count],
+            limits=replace(site.limits, strassen=0),
+            algorithm=None if whole else site.algorithm,
+        )
 
     def layouts(self, site: Site) -> Layouts:
+        """The layouts of ``base``.  Where less than whole rows are needed, a column of halo keeps the rows of images
+        apart, so that kernels do not take all rows for one."""
         base = self.base.layouts(self.inner(site))
+        if any(p.axis == site.output.rank - 1 > 2 for p in self.needed):
+            base = replace(base, inputs=tuple(map(_with_a_column, base.inputs)))
         return Layouts((*base.inputs, *(None for _ in site.inputs[self.count :])), base.outputs)
 
     def alias(self, site: Site) -> tuple[Alias, ...]:

@@ -55,8 +55,14 @@ class Mask(Operator):
         padded = bool(self.value) and x.layout.image and x.dims[1] % x.block != 0
         return ROW_MAJOR if padded or self.axis % x.rank == 1 else own(x)
 
+    @property
+    def edits(self) -> bool:
+        return True
+
     def in_place(self, site: Site) -> tuple[int, ...]:
-        return (0,)
+        """Where there is a halo, it is stored around the elements beyond the extent, too."""
+        layout = site.output.layout
+        return (0,) if not any(map(any, layout.halo)) or layout.fill == self.value else ()
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         return None if span.axis == self.axis % output.rank else Patch(self, (span, None))
@@ -66,8 +72,9 @@ class Mask(Operator):
 
     def lower(self, site: Site) -> list[Step]:
         y = site.output
-        box, value = Box.of(y), self.value if y.dtype.is_float or y.dtype.is_small_float else int(self.value)
-        step = Step(mask(box, self.axis % y.rank, value, site.machine), (Input(1), Output()))
+        value = self.value if y.dtype.is_float or y.dtype.is_small_float else int(self.value)
+        halo = any(map(any, y.layout.halo)) and y.layout.fill == value
+        step = Step(mask(Box.of(y), self.axis % y.rank, value, site.machine, halo=halo), (Input(1), Output()))
         return [step] if 0 in site.placed else [*reordered(site), step]
 
     @classmethod
