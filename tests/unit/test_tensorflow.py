@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tenon.formats.importers.tensorflow.loops import CONTROL
 from tenon.formats.importers.tensorflow.ops import OPERATORS
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import F32, I32
+from tenon.network.ops.branch import If
 from tenon.network.ops.scan import Scan
 from tensorflow_models import Function, const, graph, node, placeholder, saved_model, strings, table
 
@@ -26,6 +28,11 @@ pytestmark = pytest.mark.quick(importer="tensorflow")
 def run(loaded: Graph, *inputs: Any) -> list[Array]:
     feeds = {v.name: np.asarray(a, v.type.dtype.numpy) for v, a in zip(loaded.inputs, inputs, strict=True)}
     return list(evaluate(loaded, feeds).values())
+
+
+def named(loaded: Graph, **inputs: Any) -> list[Array]:
+    """The outputs for inputs by name, of which the graph may have fewer."""
+    return run(loaded, *(inputs[v.name] for v in loaded.inputs))
 
 
 def ops(loaded: Graph) -> list[str]:
@@ -145,22 +152,55 @@ def loop() -> list[bytes]:
     ]
 
 
-def test_a_loop_is_unrolled() -> None:
-    loaded = importers.load(graph(*loop()), outputs=["last", "y"])
-    x, xs = np.array([1, 2], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
-    steps = []
-    for row in xs:
-        x = x * 2 + row
-        steps.append(x)
-    last, everything = run(loaded, [1, 2], xs)
-    np.testing.assert_array_equal(last, x)
-    np.testing.assert_array_equal(everything, steps)
+@pytest.mark.parametrize("first", [0, 1, None])
+def test_loops_carry_tensor_arrays(first: int | None) -> None:
+    """As tensors, whose rows a loop writes: two steps become nodes, three a loop; the first number may be an input."""
+    start = placeholder("zero", dtype="i32") if first is None else const("zero", first, "i32")
+    outputs = ["last"] if first == 1 else ["last", "y"]  # of which nothing would write the first row
+    loaded = importers.load(graph(*(start if n == const("zero", 0, "i32") else n for n in loop())), outputs=outputs)
+    assert [n.op.counted for n in loaded if isinstance(n.op, Scan)] == {0: [False], 1: [], None: [True]}[first]
+    xs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for begin in range(4) if first is None else (first,):
+        x, rows = np.array([1, 2], np.float32), np.zeros((3, 2), np.float32)
+        for i in range(begin, 3):
+            x = x * 2 + xs[i]
+            rows[i] = x
+        last, *everything = named(loaded, x=[1, 2], xs=xs, zero=begin)
+        np.testing.assert_array_equal(last, x)
+        np.testing.assert_array_equal(everything, [rows] * len(everything))
 
 
-def test_a_loop_of_unknown_length_is_refused() -> None:
-    nodes = [n if b"zero" not in n[:8] else placeholder("zero", dtype="i32") for n in loop()]
-    with pytest.raises(UnsupportedError, match="computed at run time"):
-        importers.load(graph(*nodes), outputs=["last"])
+def test_lists_in_loops_of_functions() -> None:
+    """A list that a loop fills becomes a stacked result, one that it reads slices."""
+    condition = Function(
+        "cond", ["i", "read", "made"], {"go": "c:z:0"}, const("n", 5, "i32"), node("c", "Less", "i", "n:output:0")
+    )
+    body = Function(
+        "body",
+        ["i", "read", "made"],
+        {"j": "next:z:0", "same": "read", "more": "set:output_handle:0"},
+        const("one", 1, "i32"),
+        const("dims", [2], "i32"),
+        node("next", "AddV2", "i", "one:output:0"),
+        node("row", "TensorListGetItem", "read", "i", "dims:output:0", element_dtype=F32),
+        node("square", "Mul", "row:item:0", "row:item:0"),
+        node("set", "TensorListSetItem", "made", "i", "square:z:0", element_dtype=F32),
+    )
+    data = graph(
+        placeholder("x", 5, 2),
+        const("zero", 0, "i32"),
+        const("five", 5, "i32"),
+        const("dims", [2], "i32"),
+        node("read", "TensorListFromTensor", "x", "dims", element_dtype=F32),
+        node("made", "TensorListReserve", "dims", "five", element_dtype=F32),
+        node("w", "StatelessWhile", "zero", "read", "made", cond=condition, body=body),
+        node("y", "TensorListStack", "w:2", "dims", element_dtype=F32),
+        functions=[condition, body],
+    )
+    loaded = importers.load(data, outputs=["y"])
+    assert [n.op for n in loaded if isinstance(n.op, Scan)] == [Scan(5, 0, 1)]
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    np.testing.assert_array_equal(run(loaded, x)[0], x * x)
 
 
 def test_an_endless_loop_is_refused() -> None:
@@ -259,10 +299,77 @@ def test_unsupported_operator_with_several_outputs_in_a_branch_not_taken() -> No
 def test_run_time_condition_is_one_problem() -> None:
     last = (node("ys", "Switch", "x", "p"), node("neg", "Neg", "ys"), node("z", "Merge", "neg", "more"))
     data = conditional(placeholder("p", dtype="bool"), *last)
-    for outputs in (["y"], ["z"], ["y", "z"]):
-        with pytest.raises(UnsupportedError, match=r"condition 'p' is computed at run time \(fix --value p=") as error:
+    for outputs in (["y"], ["y", "z"]):
+        with pytest.raises(
+            UnsupportedError, match=r"y \(Merge\): .*run time, and .*f32\[2\] and f32\[0\] \(fix --value p="
+        ) as error:
             importers.load(data, outputs=outputs)
         assert len(error.value.problems) == 1
+    for holds in (True, False):
+        (z,) = named(importers.load(data, outputs=["z"]), x=[1, 2], p=holds)
+        np.testing.assert_array_equal(z, [2, 3] if holds else [-1, -2])
+
+
+def nested(outer: bytes, inner: bytes) -> bytes:
+    """p ? (q ? tanh(x) + 2 : -x) : loop that doubles x three times, with which of the outer branches was taken."""
+    enter = {"frame_name": "f", "is_constant": False}
+    return graph(
+        placeholder("x", 2),
+        outer,
+        inner,
+        node("pred", "Identity", "p"),
+        node("pivot", "Switch", "pred", "p"),
+        node("on", "Identity", "pivot:1"),
+        node("off", "Identity", "pivot"),
+        node("xs", "Switch", "x", "pred"),
+        node("qs", "Switch", "q", "pred"),
+        node("pred2", "Identity", "qs:1"),
+        node("pivot2", "Switch", "pred2", "pred2"),
+        node("on2", "Identity", "pivot2:1"),
+        node("xs2", "Switch", "xs:1", "pred2"),
+        node("th", "Tanh", "xs2:1"),
+        const("two", 2.0, control="^on2"),
+        node("sum", "Add", "th", "two"),
+        node("neg", "Neg", "xs2"),
+        node("in", "Merge", "neg", "sum"),
+        const("zero", 0, "i32", control="^off"),
+        const("one", 1, "i32", control="^off"),
+        const("three", 3, "i32", control="^off"),
+        node("ei", "Enter", "zero", **enter),
+        node("ex", "Enter", "xs", **enter),
+        node("en", "Enter", "three", frame_name="f", is_constant=True),
+        node("eo", "Enter", "one", frame_name="f", is_constant=True),
+        node("mi", "Merge", "ei", "ni"),
+        node("mx", "Merge", "ex", "nx"),
+        node("less", "Less", "mi", "en"),
+        node("go", "LoopCond", "less"),
+        node("si", "Switch", "mi", "go"),
+        node("sx", "Switch", "mx", "go"),
+        node("next", "Add", "si:1", "eo"),
+        node("double", "Add", "sx:1", "sx:1"),
+        node("ni", "NextIteration", "next"),
+        node("nx", "NextIteration", "double"),
+        node("out", "Exit", "sx"),
+        node("late", "Identity", "out", "^out"),
+        node("y", "Merge", "late", "in"),
+    )
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(None, None), (True, None), (None, False), (False, True)])
+def test_conditionals_run_one_branch(outer: bool | None, inner: bool | None) -> None:
+    def flag(name: str, known: bool | None) -> bytes:
+        return placeholder(name, dtype="bool") if known is None else const(name, known, "bool")
+
+    loaded = importers.load(nested(flag("p", outer), flag("q", inner)), outputs=["y", "y:1"])
+    assert any(isinstance(n.op, If) for n in loaded) is (outer is not False)
+    x = np.array([0.5, -1], np.float32)
+    for p, q in itertools.product([True, False], repeat=2):
+        if (outer, inner) in {(not p, inner), (outer, not q)}:
+            continue
+        right = (np.tanh(x) + 2 if q else -x) if p else 8 * x
+        answer, which = named(loaded, x=x, p=p, q=q)
+        np.testing.assert_allclose(answer, right, rtol=1e-6)
+        assert which == p
 
 
 def test_merge_without_switch_is_rejected() -> None:
@@ -326,7 +433,7 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
 def test_data_dependent_switch_is_rejected_by_name() -> None:
     """Whatever it switches; the loops before it end where they do at run time."""
     data = cascade(placeholder("n", dtype="i32"))
-    with pytest.raises(UnsupportedError, match="the condition 'any' is computed at run time") as error:
+    with pytest.raises(UnsupportedError, match=r"branches give f32\[2\] and f32\[0\]") as error:
         importers.load(data, outputs=["y"])
     assert len(error.value.problems) == 1
     for outputs in (["xx"], ["found"]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Node, Value
 from tenon.network.ops.comparison import And, Less
 from tenon.network.ops.convert import Cast
@@ -29,7 +30,7 @@ class LoopState:
 
 def known_count(states: Sequence[LoopState], condition: Value) -> int | None:
     """How often a body runs at least once and then as long as ``condition``, which it computes, holds; None where that
-    is not known."""
+    is not known.  Raises RefusedError for a loop without end."""
     node = condition.producer
     if node is not None and isinstance(node.op, And):
         known = [count for i in (0, 1) if (count := known_count(states, node.input(i))) is not None]
@@ -37,10 +38,12 @@ def known_count(states: Sequence[LoopState], condition: Value) -> int | None:
     if node is None or not isinstance(node.op, Less):
         return None
     state, limit = _state_of(states, node.input(0)), _limit(states, node.input(1))
-    if state is None or limit is None or not counts(state):
+    first = None if state is None else first_number(state)
+    if state is None or limit is None or first is None:
         return None
-    first = first_number(state)
-    return None if first is None else max(1, limit - first)
+    if _grows_by(state, 0) and first < limit:
+        raise RefusedError("its loop never ends")
+    return max(1, limit - first) if counts(state) else None
 
 
 def _limit(states: Sequence[LoopState], value: Value) -> int | None:
@@ -61,11 +64,15 @@ def first_number(state: LoopState) -> int | None:
 
 def counts(state: LoopState) -> bool:
     """Whether a state grows by 1."""
+    return _grows_by(state, 1)
+
+
+def _grows_by(state: LoopState, step: int) -> bool:
     node = state.following.producer
     if node is None or not isinstance(node.op, Add):
         return False
     pairs = ((node.input(0), node.input(1)), (node.input(1), node.input(0)))
-    return any(a is state.held and _number(b) == 1 for a, b in pairs)
+    return any(a is state.held and _number(b) == step for a, b in pairs)
 
 
 def _number(value: Value) -> int | None:

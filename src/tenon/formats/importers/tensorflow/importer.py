@@ -43,6 +43,10 @@ SOURCES = frozenset(
 
 SWITCHES = frozenset({"Switch", "RefSwitch"})
 
+EXITS = frozenset({"Exit", "RefExit"})
+MERGES = frozenset({"Merge", "RefMerge"})
+ITERATIONS = frozenset({"NextIteration", "RefNextIteration"})
+
 _BARRIERS = frozenset({"Merge", "RefMerge", "Enter", "RefEnter", "NextIteration", "RefNextIteration"})
 """Nodes at which the search for a controlling Switch ends: behind these it is the branches or the loop that decide."""
 
@@ -52,10 +56,11 @@ _SILENT = frozenset({"Const", "NoOp", "Assert", "Placeholder", "PlaceholderWithD
 
 @dataclass(frozen=True)
 class TensorArray:
-    """A tensor array or list while importing: tensors by index."""
+    """A tensor array or list while importing: tensors by index, or all of them as one, ``whole``, along axis 0."""
 
     size: int
     values: dict[int, Value] = field(default_factory=dict)
+    whole: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ NodeResult = Value | TensorArray | TensorflowVariable | Dead
 @dataclass
 class TensorflowScope:
     """Results by reference ("node", "node:1"); ``nodes`` are those that may be asked for.  ``merges`` is the state of a
-    loop being imported, ``calls`` counts how deep functions are nested, ``loops`` are the last states of frames."""
+    loop being imported, ``calls`` counts how deep functions are nested, ``loops`` are the last states of frames.
+    ``taken`` says, in a branch under a condition that is computed at run time, whether that holds there."""
 
     nodes: dict[str, Message]
     values: dict[str, NodeResult] = field(default_factory=dict)
@@ -85,10 +91,11 @@ class TensorflowScope:
     merges: dict[str, NodeResult] = field(default_factory=dict)
     calls: int = 0
     loops: dict[str, Sequence[NodeResult]] = field(default_factory=dict)
+    taken: dict[str, bool] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
-        return self.outer is None and not self.calls
+        return self.outer is None and not self.calls and not self.taken
 
 
 def split_reference(reference: str) -> tuple[str, int]:
@@ -106,6 +113,17 @@ def data_inputs(node: Message) -> list[str]:
     return [canonical(name) for name in node.input if not name.startswith("^")]
 
 
+def condition_of(switch: Message, nodes: Mapping[str, Message]) -> str:
+    """The condition of a Switch, behind the Identity nodes by which a conditional reads it."""
+    reference = data_inputs(switch)[1]
+    for _ in nodes:
+        node = nodes.get(split_reference(reference)[0])
+        if node is None or node.op != "Identity" or not data_inputs(node):
+            break
+        reference = data_inputs(node)[0]
+    return reference
+
+
 def control_inputs(node: Message) -> list[str]:
     return [name[1:] for name in node.input if name.startswith("^")]
 
@@ -119,7 +137,7 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
     todo, seen = control_inputs(node), set[str]()
     while todo:
         unary = nodes.get(name := todo.pop())
-        if unary is None or name in seen or unary.op in _BARRIERS:
+        if unary is None or name in seen or unary.op in _BARRIERS or unary.op in EXITS:
             continue
         seen.add(name)
         for reference in data_inputs(unary):
@@ -134,11 +152,13 @@ def guards(node: Message, nodes: Mapping[str, Message]) -> list[str]:
 
 @dataclass(frozen=True)
 class TensorflowOperators:
-    """The tables of nodes: operators, control flow, and which Enters an Exit of a loop needs."""
+    """The tables of nodes: operators, control flow, which Enters an Exit of a loop needs, and which condition decides
+    about a Merge."""
 
     operators: Mapping[str, Callable[[TensorflowNode], Value | Sequence[Value]]]
     control: Mapping[str, Callable[[TensorflowNode], Sequence[NodeResult]]]
     entries: Callable[[Message, TensorflowScope], list[Message]]
+    predicate: Callable[[Message, TensorflowScope], tuple[str, int] | None]
 
 
 class TensorflowImporter:
@@ -156,6 +176,7 @@ class TensorflowImporter:
         self.bodies: dict[str, tuple[dict[str, Message], list[str]]] = {}
         self.left = MAX_NODES
         self.conditional = any(node.op in SWITCHES for node in graph.node)
+        self.predicates: dict[tuple[int, str, bool], tuple[str, int] | None] = {}
         self.refused: dict[str, str] = {}  # loops and conditions that were reported, and the nodes they are reported at
         self.top = TensorflowScope({node.name: node for node in graph.node})
         if not self.top.nodes or "" in self.top.nodes:
@@ -210,7 +231,7 @@ class TensorflowImporter:
 
     def demand(self, references: Sequence[str], scope: TensorflowScope) -> None:
         """Evaluate the demanded results, their dependencies first."""
-        todo, open_ = [canonical(r) for r in reversed(references)], set[str]()
+        todo, open_ = [canonical(r) for r in reversed(references)], set[tuple[str, bool]]()
         while todo:
             reference = todo[-1]
             if reference in scope.values:
@@ -221,16 +242,17 @@ class TensorflowImporter:
             if node is None:
                 raise FormatError(f"{self.file.name}: '{name}' is read and does not exist; the file is damaged")
             needs = [r for r in self.needs(node, scope) if r not in scope.values]
-            if needs and name in open_:
+            turn = name, self.is_decided(node, scope)
+            if needs and turn in open_:
                 raise FormatError(f"{self.file.name}: '{name}' needs itself; the file is damaged")
-            open_.add(name)
+            open_.add(turn)
             if needs:
                 todo += reversed(needs)
                 continue
             self.evaluate(node, scope)
             if reference not in scope.values:
                 self.report_missing(node, reference, scope)
-            open_.discard(name)
+            open_.discard(turn)
 
     def report_missing(self, node: Message, reference: str, scope: TensorflowScope) -> None:
         """Report a missing output, unless the node failed and is reported."""
@@ -247,12 +269,32 @@ class TensorflowImporter:
         """The results that a node must have before it can be evaluated."""
         if (node.op == "Merge" and node.name in scope.merges) or node.op in SOURCES:
             return []
-        if node.op in ("Exit", "RefExit"):
+        if node.op in EXITS:
             return [name for enter in self.vocabulary.entries(node, scope) for name in data_inputs(enter)[:1]]
         if scope.outer is not None and node.op in ("Enter", "RefEnter"):
             return []
+        if node.op in MERGES and (decision := self.predicate(node, scope)) and self.may_be_open(decision[0], scope):
+            return [decision[0]]
         waits = guards(node, scope.nodes) if self.conditional else []
         return [*data_inputs(node), *waits]
+
+    def predicate(self, merge: Message, scope: TensorflowScope) -> tuple[str, int] | None:
+        """``vocabulary.predicate``, looked up once."""
+        key = id(scope.nodes), merge.name, merge.name in scope.merges
+        if key not in self.predicates:
+            self.predicates[key] = self.vocabulary.predicate(merge, scope)
+        return self.predicates[key]
+
+    def is_decided(self, node: Message, scope: TensorflowScope) -> bool:
+        """Whether the condition is computed that says which operands a Merge needs."""
+        decision = self.predicate(node, scope) if node.op in MERGES else None
+        return decision is not None and decision[0] in scope.values
+
+    def may_be_open(self, predicate: str, scope: TensorflowScope) -> bool:
+        """Whether a condition is not computed yet, or is not known when compiling."""
+        value = scope.values.get(predicate)
+        open = value is None or (isinstance(value, Value) and value.typed and value.data is None)
+        return open and predicate not in scope.taken
 
     def evaluate(self, node: Message, scope: TensorflowScope) -> None:
         """Add a node's results to the scope; errors are recorded by the builder."""

@@ -47,6 +47,7 @@ def _is_graph(data: bytes) -> bool:
 
 def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
     """The graph of a TensorFlow model.  See ``importers.load`` for errors."""
+    from tenon.formats.importers.tensorflow.conditionals import predicate
     from tenon.formats.importers.tensorflow.loops import CONTROL, entries
     from tenon.formats.importers.tensorflow.ops import OPERATORS
 
@@ -62,7 +63,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
             wanted = {}
             variables = {}
         builder = ChannelsLast(file, "", shapes, inputs, outputs)
-        operators = TensorflowOperators(OPERATORS, CONTROL, entries)
+        operators = TensorflowOperators(OPERATORS, CONTROL, entries, predicate)
         return TensorflowImporter(builder, graph, variables, operators).run(inputs or (), wanted)
     except RefusedError as error:
         raise FormatError(f"{file.name}: {error.what}") from error

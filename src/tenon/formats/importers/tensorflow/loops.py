@@ -16,8 +16,10 @@ from functools import partial
 import numpy as np
 
 from tenon.formats.decompositions.branches import choose
+from tenon.formats.decompositions.loop_forms import LoopForms
 from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.importers.tensorflow.conditionals import merged
 from tenon.formats.importers.tensorflow.importer import (
     DEAD,
     MAX_CALL_DEPTH,
@@ -30,14 +32,15 @@ from tenon.formats.importers.tensorflow.importer import (
     TensorflowScope,
     TensorflowVariable,
     canonical,
+    condition_of,
     data_inputs,
     split_reference,
 )
+from tenon.formats.importers.tensorflow.tensor_arrays import ARRAYS, StateKind, element_of
 from tenon.formats.wire.protobuf import Message
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
 from tenon.network.graph.writer import is_known
-from tenon.network.ops.unroll import UNROLLED
 
 _UNROLL = "only loops whose number of steps is known when compiling can be unrolled"
 
@@ -157,30 +160,15 @@ class _TensorflowLoop:
     def run(self, state: State) -> Sequence[NodeResult]:
         """The last state: of few steps by nodes of their own, else by a node that repeats its body, or unrolled where
         that does not fit.  Raises _OpenError, RefusedError."""
-        builder = self.node.importer.builder
-        if not all(isinstance(value, Value) and is_known(value) for value in state):
+        if not all(isinstance(v, TensorArray) or (isinstance(v, Value) and is_known(v)) for v in state):
             return self.unrolled(state, MAX_STEPS)
-        if not builder.writer.may_attempt:
-            return self.repeated(state)
-        mark = builder.mark()
-        try:
-            with builder.writer.attempt():
-                return self.unrolled(state, UNROLLED)
-        except (_OpenError, LongLoopError):
-            builder.restore(mark)
-        try:
-            with builder.writer.attempt():
-                results = self.repeated(state)
-            if builder.unchanged_since(mark):
-                return results
-        except (RefusedError, _OpenError):
-            pass
-        builder.restore(mark)
-        return self.unrolled(state, MAX_STEPS)
+        unrolled, repeated = partial(self.unrolled, state), partial(self.repeated, state)
+        open = (RefusedError, _OpenError)
+        return LoopForms(self.node.importer.builder, unrolled, repeated, MAX_STEPS, open).run()
 
     def unrolled(self, state: State, most: int) -> Sequence[NodeResult]:
         """Raises _OpenError for a condition that is not known, LongLoopError for more than so many steps."""
-        for _ in range(most):
+        for _ in range(most + 1):
             if not _truth(self.condition(state)):
                 return state
             state = self.body(state)
@@ -188,15 +176,35 @@ class _TensorflowLoop:
 
     def repeated(self, state: State) -> Sequence[NodeResult]:
         """Raises RefusedError where the body does not fit into a loop."""
-        importer = self.node.importer
+        importer, kinds = self.node.importer, self.kinds(state)
+        builder = importer.builder
+
+        def given(values: Sequence[Value]) -> State:
+            return [kind.state(value) for kind, value in zip(kinds, values, strict=True)]
+
+        def carried(results: State) -> list[Value]:
+            return [kind.value(builder, result) for kind, result in zip(kinds, results, strict=True)]
 
         def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
-            after = _tensors(self.body(kept))
-            return RepeatedBody(_condition(importer, self.condition(after)), after, [])
+            after = carried(self.body(given(kept)))
+            return RepeatedBody(_condition(importer, self.condition(given(after))), after, [])
 
         start = _condition(importer, self.condition(state))
-        writer, origin = importer.builder.writer, importer.builder.origin
-        return repeat(writer, origin, Repetition(None, start), _tensors(state), body, None).states
+        made = repeat(builder.writer, builder.origin, Repetition(None, start), carried(state), body, None)
+        return given(made.states)
+
+    def kinds(self, state: State) -> list[StateKind]:
+        """What the states are.  The elements of lists that have none yet are known after an iteration, which is taken
+        back."""
+        if all(isinstance(result, Value) or element_of(result) for result in state):
+            return [StateKind.of(result) for result in state]
+        builder = self.node.importer.builder
+        mark = builder.mark()
+        with builder.writer.attempt():
+            after = self.body(state)
+        kinds = [StateKind.of(first, then) for first, then in zip(state, after, strict=True)]
+        builder.restore(mark)
+        return kinds
 
 
 def _tensors(results: State) -> list[Value]:
@@ -234,6 +242,9 @@ def _merge(node: TensorflowNode) -> Sequence[NodeResult]:
     """A loop's state, or that of two branches which was taken, and its number."""
     if node.node.name in node.scope.merges:
         return [node.scope.merges[node.node.name]]
+    decision = node.importer.predicate(node.node, node.scope)
+    if decision is not None and node.importer.may_be_open(decision[0], node.scope):
+        return merged(node, *decision)
     alive = {i: v for i in range(node.count) if not isinstance(v := node.made(i), Dead)}
     if any(isinstance(v, Value) and not v.typed for v in alive.values()):
         return []  # a branch may be the one that is taken as long as its condition is not known
@@ -248,7 +259,8 @@ def _switch(node: TensorflowNode) -> Sequence[NodeResult]:
     if condition.op == "LoopCond":
         return [DEAD, value]
     try:
-        taken = _truth(node.made(1))
+        taken = node.scope.taken.get(condition_of(node.node, node.scope.nodes))
+        taken = _truth(node.made(1)) if taken is None else taken
     except _OpenError as error:
         name = node.references[1]
         return _refused(node, f"condition {name}", f"the condition '{name}'", error)
@@ -302,68 +314,6 @@ def _if(node: TensorflowNode) -> Sequence[NodeResult]:
     return choose(importer.builder.writer, _condition(importer, node.made(0)), branches, importer.builder.origin)
 
 
-# ----------------------------------------------------------------------------------------------- tensor arrays
-def _new_array(node: TensorflowNode) -> Sequence[NodeResult]:
-    (size,) = node.constant_integers(0)
-    return [TensorArray(size), TensorArray(size)]
-
-
-def _reserve(node: TensorflowNode) -> Sequence[NodeResult]:
-    return [TensorArray(node.constant_integers(1)[0])]
-
-
-def _from_tensor(node: TensorflowNode) -> Sequence[NodeResult]:
-    parts = node.builder.unpack(node.input(0), 0)
-    return [TensorArray(len(parts), dict(enumerate(parts)))]
-
-
-def _scatter(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Operands: array, indices, a tensor to unpack, flow."""
-    flow, parts = node.items(3), node.builder.unpack(node.input(2), 0)
-    return [TensorArray(flow.size, {**flow.values, **dict(zip(node.constant_integers(1), parts, strict=True))})]
-
-
-def _write(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Operands: array, index, value, flow."""
-    flow = node.items(3)
-    return [TensorArray(flow.size, {**flow.values, node.constant_integers(1)[0]: node.input(2)})]
-
-
-def _set_item(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Operands: list, index, value."""
-    items = node.items(0)
-    return [TensorArray(items.size, {**items.values, node.constant_integers(1)[0]: node.input(2)})]
-
-
-def _read(flow: int) -> Callable[[TensorflowNode], Sequence[NodeResult]]:
-    def import_node(node: TensorflowNode) -> Sequence[NodeResult]:
-        items, (index,) = node.items(flow), node.constant_integers(1)
-        if index not in items.values:
-            raise RefusedError(f"reads element {index} of a tensor array before it is written")
-        return [items.values[index]]
-
-    return import_node
-
-
-def _gather(node: TensorflowNode) -> Sequence[NodeResult]:
-    """Operands: array, indices, flow."""
-    items, indices = node.items(2), node.constant_integers(1)
-    if any(i not in items.values for i in indices):
-        raise RefusedError("reads elements of a tensor array before they are written")
-    return [node.builder.pack([items.values[i] for i in indices], 0)]
-
-
-def _stack(node: TensorflowNode) -> Sequence[NodeResult]:
-    items = node.items(0)
-    if len(items.values) != items.size:
-        raise RefusedError("reads elements of a list before they are written")
-    return [node.builder.pack([items.values[i] for i in range(items.size)], 0)]
-
-
-def _size(flow: int) -> Callable[[TensorflowNode], Sequence[NodeResult]]:
-    return lambda node: [node.builder.constant(np.array(node.items(flow).size, np.int32), "size")]
-
-
 # --------------------------------------------------------------------------------------------------- variables
 def _variable(node: TensorflowNode) -> Sequence[NodeResult]:
     return [TensorflowVariable(node.text("shared_name") or node.node.name)]
@@ -407,18 +357,7 @@ CONTROL: dict[str, Callable[[TensorflowNode], Sequence[NodeResult]]] = {
     **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), _called),
     **dict.fromkeys(("While", "StatelessWhile"), _while),
     **dict.fromkeys(("If", "StatelessIf"), _if),
-    "TensorArrayV3": _new_array,
-    "TensorArrayScatterV3": _scatter,
-    "TensorArrayWriteV3": _write,
-    "TensorArrayReadV3": _read(2),
-    "TensorArrayGatherV3": _gather,
-    "TensorArraySizeV3": _size(1),
-    "TensorListReserve": _reserve,
-    "TensorListFromTensor": _from_tensor,
-    "TensorListSetItem": _set_item,
-    "TensorListGetItem": _read(0),
-    "TensorListStack": _stack,
-    "TensorListLength": _size(0),
+    **ARRAYS,
     "VarHandleOp": _variable,
     "ReadVariableOp": _read_variable,
     **dict.fromkeys(("Variable", "VariableV2"), _old_variable),

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import FEWEST_STEPS, LongLoopError, RepeatedBody, Repetition, repeat
+from tenon.formats.decompositions.loop_forms import LoopForms
+from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
 from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
@@ -32,27 +33,9 @@ def _while(node: TfliteNode) -> Sequence[Argument]:
     numbers = node.integer("condition"), node.integer("body")
     if any(isinstance(value, Handle) for value in state) or uses_variables(node.importer.graphs, numbers):
         return _unrolled(node, state, MAX_STEPS)
-    if not builder.writer.may_attempt:
-        return _repeated(node, state)
-    mark = builder.mark()
-    try:
-        with builder.writer.attempt():
-            return _unrolled(node, state, FEWEST_STEPS - 1)
-    except LongLoopError:
-        builder.restore(mark)
-    try:
-        with builder.writer.attempt():
-            results = _repeated(node, state)
-        if builder.unchanged_since(mark):
-            return results
-        reason = builder.writer.problems[mark.writer.problems].what if builder.writer.problems else ""
-    except RefusedError as error:
-        reason = error.what
-    builder.restore(mark)
-    try:
-        return _unrolled(node, state, MAX_STEPS)
-    except LongLoopError as error:
-        raise RefusedError(f"{error.what}; its body does not fit into a loop: {reason}", error.remedy) from None
+    return LoopForms[Sequence[Argument]](
+        builder, lambda most: _unrolled(node, state, most), lambda: _repeated(node, state), MAX_STEPS
+    ).run()
 
 
 def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Argument]:
