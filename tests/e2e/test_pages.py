@@ -62,6 +62,7 @@ RUN_HERE: dict[str, Page] = {
     "howto/plugins": Page(programs=("gcc",), packages=("onnxruntime",)),
     "howto/protection": Page(programs=("gcc", "openssl"), packages=("cryptography",)),
     "howto/quantise": Page(packages=("PIL",)),
+    "howto/state": Page(programs=("gcc",)),
     "howto/wrong-layer": Page(packages=("onnxruntime",), programs=("qemu-system-arm",), avx2=True),
     "reference/deployment": Page(packages=("onnxruntime", "PIL"), programs=("qemu-system-arm", "qemu-aarch64")),
     "reference/quantised": Page(
