@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 
 import tenon
-from tenon.formats import importers
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.size_range import Size
@@ -20,7 +19,7 @@ Sizes = Mapping[str, int]
 
 def loaded(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int | Size]] | None = None, **options: Any) -> Graph:
     """The graph of a model of which some dimensions have ranges."""
-    return importers.load(model.SerializeToString(), shapes=dict(shapes or {}), **options)
+    return tenon.load(model.SerializeToString(), shapes=dict(shapes or {}), **options)
 
 
 def buffers(graph: Graph, feeds: Mapping[str, Array], sizes: Sizes) -> dict[str, Array]:

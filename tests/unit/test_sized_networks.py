@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import sized_networks
-from sized_models import check
+from sized_models import as_c, check, loaded
+from tenon.errors import InputError, ShapeError
 from tenon.network.graph.size_range import Size
 
 
@@ -32,3 +34,21 @@ def test_cascade() -> None:
     rng = np.random.default_rng(5)
     runs = [({"x": rng.uniform(-k, k, (1, 3, 26, 22)).astype(np.float32)}, {}) for k in (0.2, 1, 4)]
     check(sized_networks.cascade(), {}, runs)
+
+
+def test_speech() -> None:
+    """The number of frames follows from the durations that the network finds for its symbols."""
+    rng = np.random.default_rng(5)
+    runs = [({"ids": rng.integers(0, 30, (1, n)), "length": np.array([n])}, {"L": n}) for n in (1, 3, 9, 16)]
+    check(sized_networks.speech(), {"L": Size("L", 1, 16)}, runs, max={"frames": 60})
+
+
+def test_unbounded_frames() -> None:
+    """Without a largest number of frames the model is refused, and a run that has more of them ends with an error."""
+    model = sized_networks.speech()
+    with pytest.raises(ShapeError, match=r"--max frames=N"):
+        loaded(model, {"L": Size("L", 1, 16)})
+    graph = loaded(model, {"L": Size("L", 1, 16)}, max={"frames": 3})
+    rng = np.random.default_rng(5)
+    with pytest.raises(InputError, match="--max"):
+        as_c(graph, [({"ids": rng.integers(0, 30, (1, 16)), "length": np.array([16])}, {"L": 16})])

@@ -175,7 +175,7 @@ class RunTimeSizes:
                     results = node.op.symbolic(inputs, [v.type for v in node.outputs])
                 except UndecidedError:
                     results = None
-                if results is not None:
+                if results is not None and not any(map(_loose, results[0].reshape(-1))):
                     return results[0]
         return self._symbols(value, -math.inf, math.inf)
 
@@ -410,6 +410,11 @@ class RunTimeSizes:
 def graph_names(graph: Graph, value: Value) -> bool:
     """Whether an input or another output of the graph is that value, whose name is then given."""
     return value in graph.inputs or sum(v is value for v in graph.outputs) > 1
+
+
+def _loose(element: object) -> bool:
+    """Whether an expression depends on several numbers without bounds, so that it is better known by its own name."""
+    return isinstance(element, Expression) and sum(s.most == math.inf for s in element.symbols) > 1
 
 
 def constant_elements(data: Array) -> Array | None:

@@ -255,11 +255,11 @@ class Writer:
         """The outputs of a node of which extents are known only at run time."""
         self.sizes.use(op)
         node = SizedNode(self, op, list(inputs), names, origin, bodies)
-        refused = "", ""
+        refused, bound = ("", ""), ""
         try:
             return self._named(names, self._by_rule(node), inputs)
         except UnboundedSizeError as error:
-            refused = error.what, error.remedy
+            refused, bound = (error.what, error.remedy), error.remedy
         except SizeRefusedError as error:
             refused = error.what, error.remedy
         except UndecidedError as error:
@@ -269,7 +269,7 @@ class Writer:
         except HOSTILE as error:
             refused = f"inputs and attributes contradict each other: {reason(error)}", ""
         if unknown is not None:
-            self._report_unknown(unknown, origin, inputs)
+            self._report_unknown(unknown, origin, inputs, bound)
         else:
             self.report(origin, *refused, shape=True, inputs=inputs)
         return tuple(Value(name) for name in names)
@@ -297,8 +297,11 @@ class Writer:
                 value.name = name
         return tuple(results)
 
-    def _report_unknown(self, error: UnknownError, origin: Origin, inputs: Sequence[Value | None]) -> None:
-        self.report(origin, str(error), self.fixing(error.value), shape=True, inputs=inputs)
+    def _report_unknown(
+        self, error: UnknownError, origin: Origin, inputs: Sequence[Value | None], bound: str = ""
+    ) -> None:
+        remedy = "; or ".join(filter(None, (bound, self.fixing(error.value))))
+        self.report(origin, str(error), remedy, shape=True, inputs=inputs)
 
     def _infer(self, node: Node) -> bool:
         wrong = _wrong_input(node)
