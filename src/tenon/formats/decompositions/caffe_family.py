@@ -89,7 +89,7 @@ def eltwise(node: NodeContext, type: str, values: Sequence[Value], coefficients:
 
 def mean_variance(node: NodeContext, x: Value, *, across_channels: bool, eps: float | None) -> Value:
     """Every plane (or image) minus its mean and over its standard deviation plus ``eps``; None leaves that out."""
-    axes = node.ints(*range(1 if across_channels else 2, len(node.builder.dims(x))))
+    axes = node.ints(*range(1 if across_channels else 2, node.builder.rank(x)))
     centred = node.add("Sub", x, node.add("ReduceMean", x, axes))
     if eps is None:
         return centred

@@ -88,7 +88,7 @@ def _column(builder: GraphBuilder, rows: Value, i: int) -> Value:
 
 
 def _padded(builder: GraphBuilder, value: Value, more: int) -> Value:
-    rank = len(builder.dims(value))
+    rank = builder.rank(value)
     pads = [0] * (2 * rank)
     pads[rank + 1] = more
     return builder.add("Pad", value, builder.ints(*pads)) if more else value

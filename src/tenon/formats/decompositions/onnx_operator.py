@@ -52,6 +52,9 @@ class _Builder:
     def constant(self, data: Array, stem: str = "constant") -> Value:
         return self.builder.constant(data, stem)
 
+    def rank(self, value: Value) -> int:
+        return self.builder.rank(value)
+
     def dims(self, value: Value) -> tuple[int, ...]:
         return self.builder.dims(value)
 

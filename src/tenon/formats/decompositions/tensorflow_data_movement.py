@@ -48,8 +48,9 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 def segments(builder: ChannelsLast, x: Value, numbers: Value, count: int, how: str) -> Value:
     """Blocks of ``x`` with the same segment number combined; negative numbers are dropped."""
     type, lead = builder.type(x), builder.type(numbers).rank
-    inner = type.dims[lead:]
-    rows, block = math.prod(type.dims[:lead]), math.prod(inner)
+    dims = builder.dims(x)
+    inner = dims[lead:]
+    rows, block = math.prod(dims[:lead]), math.prod(inner)
     info = np.finfo(np.float32) if type.dtype.is_float else np.iinfo(type.dtype.numpy.name)
     start = {"sum": 0, "prod": 1, "max": info.min, "min": info.max}[how]
     flat = as_i64(builder, builder.reshape(numbers, (rows, 1)))

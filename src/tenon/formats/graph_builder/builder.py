@@ -37,6 +37,7 @@ from tenon.network.graph.bind import ANY_RANK, Shapes, bind_types, remedy
 from tenon.network.graph.fixed import bindings, data_for
 from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.random_weights import placeholder
+from tenon.network.graph.sized_node import FIX
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.graph.writer import HOSTILE, Mark, Writer, is_known, reason
 
@@ -88,6 +89,7 @@ class GraphBuilder:
         self.graph = Graph(name or file.stem, file.name)
         self.graph.limits = dict(file.limits)
         self.writer = Writer(self.graph, model_bytes or len(file.data))
+        self.writer.sizes.use(operator("Identity", {}))
         self.shapes = dict(shapes)
         self.cut_inputs = set(inputs or ())
         self.cut_outputs = list(outputs or ())
@@ -130,7 +132,7 @@ class GraphBuilder:
         """A graph input, or the constant that the user fixed it to."""
         given = self.file.values.get(name)
         if given is None:
-            return self.graph.add_input(self.writer.names.fresh(name), type)
+            return self.writer.sizes.open(self.graph.add_input(self.writer.names.fresh(name), type))
         self.graph.fixed.add(name)
         return self.writer.constant(name, data_for(name, given, type))
 
@@ -207,8 +209,14 @@ class GraphBuilder:
             )
         return value.type
 
+    def rank(self, value: Value) -> int:
+        """A value's number of axes.  Raises RefusedError when it is not known."""
+        return self.type(value).rank
+
     def dims(self, value: Value) -> tuple[int, ...]:
-        """A value's shape as integers.  Raises RefusedError when it is not known."""
+        """A value's shape as integers.  Raises RefusedError when it is not known, or not before a run."""
+        if value in self.writer.sizes.extents:
+            raise RefusedError("it asks for extents that are known only at run time", FIX)
         return self.type(value).dims
 
     def _fails(self, value: Value) -> bool:
@@ -292,6 +300,8 @@ class GraphBuilder:
         self._check_shapes()
         for name in wanted:
             self.graph.outputs.append(self._returned(name, self.scope[name]))
+        self.graph.sizes |= self.writer.sizes.ranges
+        self.writer.sizes.deliver(Origin(self.file.name))
         self.writer.finish()  # an input that is returned as it is may be too large
         self.graph.prune()
         self._check_reads()

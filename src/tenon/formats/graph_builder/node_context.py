@@ -40,6 +40,8 @@ class NodeBuilder(Protocol):
 
     def constant(self, data: Array, stem: str = "constant") -> Value: ...
 
+    def rank(self, value: Value) -> int: ...
+
     def dims(self, value: Value) -> tuple[int, ...]: ...
 
 
@@ -95,6 +97,11 @@ class NodeContext:
     def dims(self) -> tuple[int, ...]:
         """The shape of the first input."""
         return self.builder.dims(self.x)
+
+    @property
+    def x_rank(self) -> int:
+        """The number of axes of the first input."""
+        return self.builder.rank(self.x)
 
     def dims_of(self, i: int) -> tuple[int, ...]:
         """The shape of an input."""
@@ -236,7 +243,7 @@ class NodeContext:
 
     def transpose_last(self, x: Value, wanted: bool = True) -> Value:
         """The matrices of the last two axes transposed, where that is ``wanted``."""
-        rank = len(self.builder.dims(x)) if wanted else 0
+        rank = self.builder.rank(x) if wanted else 0
         return self.add("Transpose", x, perm=(*range(rank - 2), rank - 1, rank - 2)) if rank > 1 else x
 
     def slice(
@@ -268,7 +275,7 @@ class NodeContext:
 
     def channels(self, vector: Operand, x: Value, axis: int = 1) -> Operand:
         """A vector shaped to broadcast along one axis of ``x``."""
-        rank = len(self.builder.dims(x))
+        rank = self.builder.rank(x)
         shape = (-1, *(1,) * (rank - 1 - self.axis(axis, rank)))
         if isinstance(vector, Value):
             return self.reshape(vector, *shape)

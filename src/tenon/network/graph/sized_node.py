@@ -149,7 +149,12 @@ class SizedNode:
         made = self.writer.plain(self.op, given, self.names, self.origin, self.bodies)
         if not extents or not all(v.typed for v in made):  # a problem that was reported
             return made
-        return tuple(self.state(v, e) for v, e in zip(made, extents, strict=False))
+        results = list(made)
+        for i, (value, wanted) in enumerate(zip(made, extents, strict=False)):
+            results[i] = self.state(value, wanted)
+            if results[i] is not value:  # a part of it takes its name
+                results[i].name, value.name = value.name, self.writer.fresh(f"{self.names[0]}_part")
+        return tuple(results)
 
     def counted(self, extents: Mapping[int, Mapping[int, Expression]] = MappingProxyType({})) -> Sequence[Value]:
         """The operator itself, whose last result is an extent of the others; these have further ``extents``."""

@@ -501,6 +501,9 @@ class _NodeBuilder:
     def constant(self, data: Array, stem: str = "constant") -> Value:
         return self.importer.writer.constant(f"{self.outputs[0]}_{stem}", data)
 
+    def rank(self, value: Value) -> int:
+        return len(self.dims(value))
+
     def dims(self, value: Value) -> tuple[int, ...]:
         if not is_known(value):
             raise UntypedError

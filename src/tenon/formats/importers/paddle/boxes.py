@@ -58,7 +58,7 @@ def box_coder(node: PaddleNode) -> Value:
         raise RefusedError("only decoding is supported")
     target, priors = node.slot("TargetBox"), node.reshape(node.slot("PriorBox"), -1, 4)
     extra = 0.0 if node.integer("box_normalized", 1) else 1.0
-    if len(node.builder.dims(target)) == 2:
+    if node.builder.rank(target) == 2:
         target = node.reshape(target, *node.builder.dims(target)[:1], 1, 4)
     along = node.integer("axis")
     shape = (1, -1, 4) if along == 0 else (-1, 1, 4)
@@ -67,7 +67,7 @@ def box_coder(node: PaddleNode) -> Value:
     centre = node.add("Add", low, node.add("Mul", size, 0.5))
     spread = node.optional_slot("PriorBoxVar")
     if spread is not None:
-        factors = node.reshape(spread, *shape) if len(node.builder.dims(spread)) > 1 else spread
+        factors = node.reshape(spread, *shape) if node.builder.rank(spread) > 1 else spread
         target = node.add("Mul", target, factors)
     elif _floats(node, "variance"):
         target = node.add("Mul", target, np.array(_floats(node, "variance"), np.float32))

@@ -49,7 +49,7 @@ def top_k(node: PaddleNode) -> Result:
 
 
 def argsort(node: PaddleNode) -> Result:
-    axis = node.axis(node.integer("axis", -1), len(node.dims))
+    axis = node.axis(node.integer("axis", -1), node.x_rank)
     values, positions = node.builder.adds(
         "TopK", 2, node.x, node.ints(node.dims[axis]), axis=axis, largest=node.integer("descending")
     )
@@ -125,7 +125,7 @@ def set_value(node: PaddleNode) -> Value:
 
 # ------------------------------------------------------------------------------------------------------- moving
 def flip(node: PaddleNode) -> Value:
-    axes = [node.axis(a, len(node.dims)) for a in node.integers("axis")]
+    axes = [node.axis(a, node.x_rank) for a in node.integers("axis")]
     return node.slice(node.x, [-1] * len(axes), [-(2**31)] * len(axes), axes, [-1] * len(axes))
 
 
@@ -137,7 +137,7 @@ def roll(node: PaddleNode) -> Value:
     for shift, axis in zip(shifts, axes, strict=True):
         n = node.builder.dims(x)[axis]
         if n and shift % n:
-            ends = node.split(x, node.axis(axis, len(node.builder.dims(x))), [n - shift % n, shift % n])
+            ends = node.split(x, node.axis(axis, node.builder.rank(x)), [n - shift % n, shift % n])
             x = node.add("Concat", *ends[::-1], axis=axis)
     return node.reshape(x, *node.dims)
 
@@ -159,7 +159,7 @@ def mesh(node: PaddleNode) -> Sequence[Value]:
 
 
 def unbind(node: PaddleNode) -> Sequence[Value]:
-    axis = node.axis(node.integer("axis"), len(node.dims))
+    axis = node.axis(node.integer("axis"), node.x_rank)
     return [node.add("Squeeze", part, node.ints(axis)) for part in node.equal_parts(node.x, axis, node.dims[axis])]
 
 
@@ -174,7 +174,7 @@ def expand_as(node: PaddleNode) -> Value:
 def diagonal(node: PaddleNode) -> Value:
     """A vector as a square matrix, or the diagonal of a matrix."""
     offset, padding = node.integer("offset"), node.number("padding_value")
-    if len(node.dims) == 1:
+    if node.x_rank == 1:
         n = node.dims[0] + abs(offset)
         column = node.add("Pad", node.x, node.ints(max(0, -offset), max(0, offset)))
         return node.add("Where", np.eye(n, k=offset, dtype=bool), node.reshape(column, n, 1), padding)
@@ -188,7 +188,7 @@ def diagonal_of_two_axes(node: PaddleNode) -> Value:
     if math.prod(node.dims) > MAX_ELEMENTS:
         raise RefusedError(f"{list(node.dims)} has too many elements")
     positions = np.arange(math.prod(node.dims)).reshape(node.dims)
-    axes = [node.axis(node.integer(name, i), len(node.dims)) for i, name in enumerate(("axis1", "axis2"))]
+    axes = [node.axis(node.integer(name, i), node.x_rank) for i, name in enumerate(("axis1", "axis2"))]
     return node.add(
         "Gather", node.reshape(node.x, -1), np.diagonal(positions, node.integer("offset"), *axes).astype(np.int64)
     )
@@ -196,7 +196,7 @@ def diagonal_of_two_axes(node: PaddleNode) -> Value:
 
 def index_add(node: PaddleNode) -> Value:
     """Slices of an axis added at the given indices."""
-    axis = node.axis(node.integer("axis"), len(node.dims))
+    axis = node.axis(node.integer("axis"), node.x_rank)
     updates = node.slot("AddValue")
     index = node.channels(node.add("Cast", node.slot("Index"), to="i64"), node.x, axis)
     index = node.add("Expand", index, node.ints(*node.builder.dims(updates)))

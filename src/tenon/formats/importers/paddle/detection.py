@@ -25,7 +25,7 @@ def yolo_box(node: PaddleNode) -> dict[str, Value]:
 
     Anchor by anchor, then row by row.  Both are zeros where the objectness is below the threshold.
     """
-    n, channels, h, w = node.dims if len(node.dims) == 4 else (0,) * 4
+    n, channels, h, w = node.dims if node.x_rank == 4 else (0,) * 4
     sizes = node.integers("anchors")
     classes = node.integer("class_num", 1)
     aware = bool(node.integer("iou_aware"))

@@ -56,7 +56,7 @@ def thresholded(node: PaddleNode) -> Value:
 
 
 def maxout(node: PaddleNode) -> Value:
-    groups, axis = node.integer("groups", 1), node.axis(node.integer("axis", 1), len(node.dims))
+    groups, axis = node.integer("groups", 1), node.axis(node.integer("axis", 1), node.x_rank)
     if groups < 1 or node.dims[axis] % groups:
         raise RefusedError(f"{node.dims[axis]} channels do not make groups of {groups}")
     x = node.reshape(node.x, *node.dims[:axis], node.dims[axis] // groups, groups, *node.dims[axis + 1 :])
@@ -65,7 +65,7 @@ def maxout(node: PaddleNode) -> Value:
 
 def _axes(node: PaddleNode, name: str = "axis") -> Value:
     every = node.integer("reduce_all") or not node.integers(name)
-    return node.ints(*(range(len(node.dims)) if every else node.integers(name)))
+    return node.ints(*(range(node.x_rank) if every else node.integers(name)))
 
 
 def norm(node: PaddleNode) -> Value:
@@ -152,27 +152,27 @@ def _counted(node: PaddleNode, step: Value, maximum: int) -> Value:
 
 def quantize(node: PaddleNode) -> Result:
     """Quantised integers."""
-    step, maximum = _scale(node, node.slot("Scale", "InScale"), len(node.dims))
+    step, maximum = _scale(node, node.slot("Scale", "InScale"), node.x_rank)
     y = _counted(node, step, maximum)
     return {"Y": y} if node.type == "quantize_linear" else {"Out": y}
 
 
 def dequantize(node: PaddleNode) -> Result:
-    step, _ = _scale(node, node.slot("Scale"), len(node.dims))
+    step, _ = _scale(node, node.slot("Scale"), node.x_rank)
     y = node.add("Mul", node.add("Cast", node.x, to="f32"), step)
     return {"Y": y} if node.type == "dequantize_linear" else {"Out": y}
 
 
 def quantize_dequantize(node: PaddleNode) -> Value:
     """Fake quantisation by a learnt range."""
-    step, maximum = _scale(node, node.slot("InScale"), len(node.dims))
+    step, maximum = _scale(node, node.slot("InScale"), node.x_rank)
     return node.add("Mul", _counted(node, step, maximum), step)
 
 
 def dynamic_quantize_dequantize(node: PaddleNode) -> Value:
     """Fake quantisation by the tensor's own range, per tensor or per channel."""
     axis = node.integer("quant_axis") if node.type.startswith("fake_channel_wise") else None
-    axes = [a for a in range(len(node.dims)) if a != axis]
+    axes = [a for a in range(node.x_rank) if a != axis]
     maximum = (1 << (node.integer("bit_length", 8) - 1)) - 1
     size = node.add("ReduceMax", node.add("Abs", node.x), node.ints(*axes), keepdims=1)
     step = node.add("Div", node.add("Max", size, 1e-12), float(maximum))

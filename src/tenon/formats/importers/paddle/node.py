@@ -78,7 +78,7 @@ class PaddleNode(NodeContext):
     def reduced(self) -> list[int]:
         """The axes that a reduction goes over: all, where it says so or names none."""
         axes = self.integers("dim") if "dim" in self.attributes else [0]
-        return list(range(len(self.dims))) if self.integer("reduce_all") or not axes else axes
+        return list(range(self.x_rank)) if self.integer("reduce_all") or not axes else axes
 
     def vector(self, *slots: str) -> Value | None:
         """i64 numbers that come as a tensor or as a list of single numbers."""

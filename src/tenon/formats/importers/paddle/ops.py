@@ -72,7 +72,7 @@ def flatten_range(node: PaddleNode) -> Value:
 
 
 def squeeze(node: PaddleNode) -> Value:
-    axes = [a for a in node.integers("axes") if node.dims[node.axis(a, len(node.dims))] == 1]
+    axes = [a for a in node.integers("axes") if node.dims[node.axis(a, node.x_rank)] == 1]
     return (
         node.add("Squeeze", node.x, node.ints(*axes)) if axes or node.integers("axes") else node.add("Squeeze", node.x)
     )
@@ -99,7 +99,7 @@ def slices(node: PaddleNode) -> Value:
 
 
 def split(node: PaddleNode) -> Sequence[Value]:
-    axis, sizes = node.axis(node.integer("axis"), len(node.dims)), node.integers("sections")
+    axis, sizes = node.axis(node.integer("axis"), node.x_rank), node.integers("sections")
     if not sizes:
         return node.equal_parts(node.x, axis, node.integer("num") or len(node.outputs.get("Out", [])))
     rest = node.dims[axis] - sum(s for s in sizes if s > 0)
@@ -112,7 +112,7 @@ def concat(node: PaddleNode) -> Value:
 
 def expand(node: PaddleNode) -> Value:
     shape = node.integers("shape")
-    pad = [1] * (len(shape) - len(node.dims))
+    pad = [1] * (len(shape) - node.x_rank)
     return node.add(
         "Expand", node.x, node.ints(*(n if s == -1 else s for s, n in zip(shape, [*pad, *node.dims], strict=True)))
     )
@@ -120,14 +120,14 @@ def expand(node: PaddleNode) -> Value:
 
 def tile(node: PaddleNode) -> Value:
     times = node.integers("repeat_times" if node.type == "tile" else "expand_times")
-    rank = max(len(times), len(node.dims))
-    x = node.reshape(node.x, *(1,) * (rank - len(node.dims)), *node.dims)
+    rank = max(len(times), node.x_rank)
+    x = node.reshape(node.x, *(1,) * (rank - node.x_rank), *node.dims)
     return node.add("Tile", x, node.ints(*(1,) * (rank - len(times)), *times))
 
 
 def pad(node: PaddleNode) -> Value:
     """pad2d: top, bottom, left, right; pad3d: left, right, top, bottom, front, back; pad: all axes."""
-    pads, rank = node.integers("paddings"), len(node.dims)
+    pads, rank = node.integers("paddings"), node.x_rank
     if node.type == "pad":
         before, after = pads[::2], pads[1::2]
     elif node.type == "pad2d":
@@ -152,7 +152,7 @@ def pixel_unshuffle(node: PaddleNode) -> Value:
 
 def repeated(node: PaddleNode) -> Value:
     """Each element of an axis repeated."""
-    axis = node.axis(node.integer("dim", node.integer("axis")), len(node.dims))
+    axis = node.axis(node.integer("dim", node.integer("axis")), node.x_rank)
     indices = np.repeat(np.arange(node.dims[axis]), node.integer("Repeats", node.integer("repeats", 1)))
     return node.add("Gather", node.x, indices.astype(np.int64), axis=axis)
 
@@ -164,7 +164,7 @@ def crop(node: PaddleNode) -> Value:
         for slot, name in given
     )
     ends = [n if k < 0 else s + k for s, k, n in zip(starts, sizes, node.dims, strict=True)]
-    return node.slice(node.x, starts, ends, range(len(node.dims)))
+    return node.slice(node.x, starts, ends, range(node.x_rank))
 
 
 # ----------------------------------------------------------------------------------------------- other
@@ -191,7 +191,7 @@ def assign_value(node: PaddleNode) -> Value:
 
 def gather(node: PaddleNode) -> Value:
     index = node.slot("Index")
-    flat = node.reshape(index, -1) if len(node.builder.dims(index)) == 2 else index
+    flat = node.reshape(index, -1) if node.builder.rank(index) == 2 else index
     return node.add("Gather", node.x, node.add("Cast", flat, to="i64"), axis=node.integer("axis"))
 
 

@@ -210,7 +210,7 @@ def extreme(type: str, index: str) -> Callable[[PytorchNode], Outputs]:
         if not node.dims:
             return [node.x, node.builder.constant(np.array(0, np.int64))] if "dim" in node.attributes else node.x
         if "dim" not in node.attributes:
-            return node.add(type, node.x, node.ints(*range(len(node.dims))), keepdims=0)
+            return node.add(type, node.x, node.ints(*range(node.x_rank)), keepdims=0)
         keep, dim = int(node.flag("keepdim")), node.dim()
         values = node.add(type, node.x, node.ints(dim), keepdims=keep)
         return [values, node.add(index, node.x, axis=dim, keepdims=keep)] if 1 in node.read else [values]

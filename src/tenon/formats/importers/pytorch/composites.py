@@ -28,7 +28,7 @@ def einsum(node: PytorchNode) -> Value:
 def tensordot(node: PytorchNode) -> Value:
     """Sums of products over pairs of axes, by ONNX's Einsum."""
     x, y = node.x, node.get("other")
-    ranks = [len(node.builder.dims(v)) for v in (x, y)]
+    ranks = [node.builder.rank(v) for v in (x, y)]
     pairs = [
         [node.axis(int(a), rank) for a in node.get(name, [])]
         for name, rank in zip(("dims_self", "dims_other"), ranks, strict=True)
@@ -74,7 +74,7 @@ def im2col(node: PytorchNode) -> Value:
         node.per_axis(name, 2, default)
         for name, default in (("kernel_size", 1), ("dilation", 1), ("padding", 0), ("stride", 1))
     )
-    x = node.x if len(node.dims) == 4 else node.add("Unsqueeze", node.x, node.ints(0))
+    x = node.x if node.x_rank == 4 else node.add("Unsqueeze", node.x, node.ints(0))
     if any(padding):
         x = node.add("Pad", x, node.ints(0, 0, *padding, 0, 0, *padding))
     n, channels, *sizes = node.builder.dims(x)
@@ -87,7 +87,7 @@ def im2col(node: PytorchNode) -> Value:
         raise RefusedError(f"windows of {kernel} do not fit {sizes}")
     y = node.add("Transpose", x, perm=(0, 1, 2, 4, 3, 5))
     y = node.reshape(y, n, channels * math.prod(kernel), math.prod(counts))
-    return y if len(node.dims) == 4 else node.add("Squeeze", y, node.ints(0))
+    return y if node.x_rank == 4 else node.add("Squeeze", y, node.ints(0))
 
 
 # --------------------------------------------------------------------------------------------------- indices

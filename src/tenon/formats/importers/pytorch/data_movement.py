@@ -23,11 +23,11 @@ def view(node: PytorchNode) -> Value:
 
 
 def permute(node: PytorchNode) -> Value:
-    return node.add("Transpose", node.x, perm=[node.axis(int(d), len(node.dims)) for d in node.get("dims")])
+    return node.add("Transpose", node.x, perm=[node.axis(int(d), node.x_rank) for d in node.get("dims")])
 
 
 def transpose(node: PytorchNode) -> Value:
-    order = list(range(len(node.dims)))
+    order = list(range(node.x_rank))
     if len(order) < 2:
         return node.x
     a, b = (0, 1) if node.name == "t" else (node.dim("dim0"), node.dim("dim1"))
@@ -46,7 +46,7 @@ def copied(node: PytorchNode) -> Value:
 
 def repeat(node: PytorchNode) -> Value:
     times = [int(n) for n in node.get("repeats")]
-    x = node.reshape(node.x, *(1,) * (len(times) - len(node.dims)), *node.dims)
+    x = node.reshape(node.x, *(1,) * (len(times) - node.x_rank), *node.dims)
     return node.add("Tile", x, node.ints(*times))
 
 
@@ -71,7 +71,7 @@ def roll(node: PytorchNode) -> Value:
 
 def pad(node: PytorchNode) -> Value:
     """Pairs of before and after, the last axis first."""
-    widths, rank = [int(n) for n in node.get("pad", node.get("padding"))], len(node.dims)
+    widths, rank = [int(n) for n in node.get("pad", node.get("padding"))], node.x_rank
     before, after = [0] * rank, [0] * rank
     for i in range(len(widths) // 2):
         before[rank - 1 - i], after[rank - 1 - i] = widths[2 * i], widths[2 * i + 1]
@@ -256,7 +256,7 @@ def _replaced(node: PytorchNode, dim: int, positions: Array, source: Value) -> V
     if last - first == positions.size:
         ends = [node.slice(node.x, [a], [b], [dim]) for a, b in ((0, first), (last, node.dims[dim])) if a < b]
         return node.add("Concat", *(ends[:1] if first else []), source, *(ends[bool(first) :]), axis=dim)
-    shape = [1] * len(node.dims)
+    shape = [1] * node.x_rank
     shape[dim] = positions.size
     index = np.broadcast_to(positions.reshape(shape), node.builder.dims(source)).astype(np.int64)
     return node.add("ScatterElements", node.x, np.ascontiguousarray(index), source, axis=dim)
@@ -303,7 +303,7 @@ def _masked(node: PytorchNode) -> Value | None:
     ):
         return None
     dims = node.builder.dims(mask)
-    spread = node.reshape(mask, *dims, *(1,) * (len(node.dims) - len(dims)))
+    spread = node.reshape(mask, *dims, *(1,) * (node.x_rank - len(dims)))
     number = node.add("Reshape", node.cast(values), np.zeros(0, np.int64))
     return node.add("Where", spread, number, node.x)
 
@@ -318,7 +318,7 @@ class _Indices:
         if any(node.builder.type(given[a]).dtype == "bool" for a in self.axes):
             raise RefusedError("indexing by a mask is not supported", "its result has no fixed shape; use torch.where")
         self.tensors = [node.cast(given[a], _I64) for a in self.axes]
-        self.order = [*self.axes, *(a for a in range(len(node.dims)) if a not in self.axes)]
+        self.order = [*self.axes, *(a for a in range(node.x_rank) if a not in self.axes)]
         self.shape = np.broadcast_shapes(*(node.builder.dims(t) for t in self.tensors))
         self.rank = len(self.shape)
 

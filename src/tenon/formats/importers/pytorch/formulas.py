@@ -106,7 +106,7 @@ def count_nonzero(node: PytorchNode) -> Value:
 
 def cosine_similarity(node: PytorchNode) -> Value:
     x, y = node.attributes["x1"], node.attributes["x2"]
-    rank = max(len(node.builder.dims(v)) for v in (x, y))
+    rank = max(node.builder.rank(v) for v in (x, y))
     axis, least = node.ints(node.axis(node.integer("dim", 1), rank)), node.full(node.number("eps", 1e-8))
     lengths = [node.add("Max", node.add("ReduceL2", v, axis, keepdims=1), least) for v in (x, y)]
     units = [node.add("Div", v, length) for v, length in zip((x, y), lengths, strict=True)]
@@ -125,7 +125,7 @@ def pairwise_distance(node: PytorchNode) -> Value:
 def inner(node: PytorchNode) -> Value:
     """Sums of products over the last axes of both."""
     x, y = node.operand("self"), node.operand("other")
-    ranks = [len(node.builder.dims(v)) for v in (x, y)]
+    ranks = [node.builder.rank(v) for v in (x, y)]
     if 0 in ranks:
         return node.add("Mul", x, y)
     if ranks[1] > 1:
@@ -137,7 +137,7 @@ def inner(node: PytorchNode) -> Value:
 # ------------------------------------------------------------------------------------------------- movement
 def turned(node: PytorchNode) -> Value:
     """The axes in the reverse order (numpy_T), or the last two swapped (mT)."""
-    order = list(range(len(node.dims)))
+    order = list(range(node.x_rank))
     order = order[::-1] if node.name == "numpy_T" else [*order[:-2], *order[:-3:-1]]
     return node.add("Transpose", node.x, perm=order)
 
@@ -145,13 +145,13 @@ def turned(node: PytorchNode) -> Value:
 def swapped_axes(node: PytorchNode) -> Value:
     names = ("axis0", "axis1") if "axis0" in node.attributes else ("dim0", "dim1")
     a, b = (node.dim(name) for name in names)
-    order = list(range(len(node.dims)))
+    order = list(range(node.x_rank))
     order[a], order[b] = b, a
     return node.add("Transpose", node.x, perm=order)
 
 
 def moved_axes(node: PytorchNode) -> Value:
-    rank = len(node.dims)
+    rank = node.x_rank
     pairs = zip(node.integers("destination"), node.integers("source"), strict=True)
     places = {node.axis(to, rank): node.axis(of, rank) for to, of in pairs}
     rest = iter([i for i in range(rank) if i not in places.values()])
@@ -166,8 +166,8 @@ def narrowed(node: PytorchNode) -> Value:
 
 def tiled(node: PytorchNode) -> Value:
     times = node.integers("dims")
-    rank = max(len(times), len(node.dims))
-    x = node.reshape(node.x, *(1,) * (rank - len(node.dims)), *node.dims)
+    rank = max(len(times), node.x_rank)
+    x = node.reshape(node.x, *(1,) * (rank - node.x_rank), *node.dims)
     return node.add("Tile", x, node.ints(*(1,) * (rank - len(times)), *times))
 
 
@@ -193,7 +193,7 @@ def stacked(axis: int, rank: int) -> Callable[[PytorchNode], Value]:
             if len(dims) < rank:
                 dims = [*dims, 1] if node.name == "column_stack" else [1, *dims]
             parts.append(node.reshape(value, *dims))
-        along = min(axis, len(node.builder.dims(parts[0])) - 1)
+        along = min(axis, node.builder.rank(parts[0]) - 1)
         return node.add("Concat", *parts, axis=along) if len(parts) > 1 else parts[0]
 
     return import_node

@@ -25,7 +25,7 @@ from tenon.network.ops.resize import Resize
 def convolution(node: PytorchNode) -> Value:
     """All of torch's convolutions; padding may be the word "same" or "valid"."""
     weights, bias = node.get("weight"), node.get("bias")
-    rank = len(node.builder.dims(weights)) - 2
+    rank = node.builder.rank(weights) - 2
     window: dict[str, Any] = {
         "strides": node.per_axis("stride", rank),
         "dilations": node.per_axis("dilation", rank),
@@ -44,7 +44,7 @@ def convolution(node: PytorchNode) -> Value:
 
 def linear(node: PytorchNode) -> Value:
     weights, bias = node.get("weight"), node.get("bias")
-    if len(node.dims) == 2 and len(node.builder.dims(weights)) == 2:
+    if node.x_rank == 2 and node.builder.rank(weights) == 2:
         return node.add("Gemm", node.x, weights, bias, transB=1)
     y = node.add("MatMul", node.x, node.transpose_last(weights))
     return y if bias is None else node.add("Add", y, bias)
@@ -91,7 +91,7 @@ def attention(node: PytorchNode) -> Value:
         raise RefusedError("dropout is not supported", "call eval() on the module before exporting")
     if node.flag("enable_gqa"):
         times = node.builder.dims(query)[-3] // node.builder.dims(key)[-3]
-        key, values = (_repeated(node, v, len(node.builder.dims(v)) - 3, times) for v in (key, values))
+        key, values = (_repeated(node, v, node.builder.rank(v) - 3, times) for v in (key, values))
     (*_, steps, width), (*_, lasts, _) = node.builder.dims(query), node.builder.dims(key)
     factor = node.get("scale", 1 / math.sqrt(width))
     scores = node.add("Mul", node.add("MatMul", query, node.transpose_last(key)), node.full(factor))
@@ -206,7 +206,7 @@ def _window(node: PytorchNode, rank: int) -> dict[str, Any]:
 
 def _batched(node: PytorchNode, rank: int) -> tuple[Value, bool]:
     """``x`` with an axis for the batch, and whether it had none."""
-    single = len(node.dims) == rank + 1
+    single = node.x_rank == rank + 1
     return (node.add("Unsqueeze", node.x, node.ints(0)) if single else node.x), single
 
 
@@ -226,7 +226,7 @@ def adaptive(node: PytorchNode) -> Outputs:
 # --------------------------------------------------------------------------------------- resizing
 def upsample(mode: str, nearest: str = "floor") -> Callable[[PytorchNode], Value]:
     def import_node(node: PytorchNode) -> Value:
-        rank = len(node.dims) - 2
+        rank = node.x_rank - 2
         centre = "asymmetric" if mode == "nearest" else "half_pixel"
         if "exact" in node.name:
             centre = "half_pixel"
@@ -302,7 +302,7 @@ def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequen
     def import_node(node: PytorchNode) -> Sequence[Value]:
         if "batch_sizes" in node.attributes:
             raise RefusedError("packed sequences are not supported", "export the module for padded ones")
-        given, swap = node.get("hx"), node.flag("batch_first") and len(node.dims) == 3
+        given, swap = node.get("hx"), node.flag("batch_first") and node.x_rank == 3
         states = given if isinstance(given, list) else [given]
         sides, biases = 2 if node.flag("bidirectional") else 1, node.flag("has_biases", True)
         weights = node.get("params")
@@ -312,7 +312,7 @@ def recurrent(kind: str, activation: str = "") -> Callable[[PytorchNode], Sequen
         zeros = np.zeros(node.builder.dims(weights[0])[0], np.float32)
         all_of = [_direction(weights[i : i + each], zeros) for i in range(0, len(weights), each)]
         layers = [all_of[i : i + sides] for i in range(0, len(all_of), sides)]
-        single = len(node.dims) == 2
+        single = node.x_rank == 2
         x = node.add("Transpose", node.x, perm=(1, 0, 2)) if swap else node.x
         if single:
             x = node.add("Unsqueeze", x, node.ints(1))

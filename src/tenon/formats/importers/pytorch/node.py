@@ -62,12 +62,12 @@ class PytorchNode(NodeContext):
 
     def dim(self, name: str = "dim", default: int = 0) -> int:
         """An axis of ``x``, counted from the front; a scalar is taken for a vector of one."""
-        return self.axis(self.integer(name, default), max(1, len(self.dims)))
+        return self.axis(self.integer(name, default), max(1, self.x_rank))
 
     def axes(self, name: str = "dim") -> list[int]:
         """Axes of ``x``; all of them where none are given."""
         given = self.get(name, [])
-        rank = len(self.dims)
+        rank = self.x_rank
         chosen = given if isinstance(given, list | tuple) else [given]
         return [self.axis(int(a), max(1, rank)) for a in chosen if rank] or list(range(rank))
 

@@ -74,14 +74,14 @@ class Views:
 
     def _whole(self, view: _View, part: Value) -> Value:
         base = self.builder[view.base]
-        type = self.builder.type(base)
+        type, dims = self.builder.type(base), self.builder.dims(base)
         if view.operator in _RESHAPED:
-            return self.builder.add("Reshape", part, self.builder.ints(*type.dims))
+            return self.builder.add("Reshape", part, self.builder.ints(*dims))
         if view.operator not in _PUT_BACK:
             raise RefusedError(f"writes through '{view.operator}' into '{view.base}'", _REMEDY)
         arguments = {**view.arguments, "self": base, "src": part}
         kind = type.dtype.numpy.name
-        return _PUT_BACK[view.operator](PytorchNode(self.builder, view.operator, arguments, (type.dims, kind)))
+        return _PUT_BACK[view.operator](PytorchNode(self.builder, view.operator, arguments, (dims, kind)))
 
     def _root(self, name: str) -> str:
         while name in self.views:

@@ -231,8 +231,8 @@ def like(number: int) -> OperatorFunction:
     """A constant of the operand's shape."""
 
     def function(node: TensorflowFamilyNode) -> Outputs:
-        type = node.builder.type(node.x)
-        return node.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), type.dims), "filled")
+        type, dims = node.builder.type(node.x), node.builder.dims(node.x)
+        return node.builder.constant(np.broadcast_to(np.array(number, type.dtype.numpy), dims), "filled")
 
     return function
 
