@@ -11,7 +11,7 @@ from typing import Any
 from tenon.cli.benchmark_rows import NetworkRows, TimingSettings
 from tenon.cli.console import console, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, open_to_time
 from tenon.cli.tengine_times import TengineRows
 from tenon.errors import InputError, TenonError
 from tenon.formats.importers import FORMATS
@@ -55,7 +55,7 @@ def benchmark(
         before = None if remote is None else ask(remote)
         for number, source in enumerate(sources):
             try:
-                with open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine:
+                with open_to_time(source, chosen, threads, device) as engine:
                     facts, times = _measured(engine, rounds, warmup, on_device=device is not None)
                     facts = {"target": engine.manifest.target.name, **facts}
             except TenonError as error:

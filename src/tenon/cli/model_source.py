@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,13 @@ from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.size_range import Size
 from tenon.options import Options
 from tenon.runtime.bundle.container import is_container
 from tenon.runtime.bundle.manifest import FILE as MANIFEST
-from tenon.runtime.bundle.manifest import read_manifest
+from tenon.runtime.bundle.manifest import read_manifest, size_ranges
 from tenon.runtime.engine.processors import Cores
+from tenon.runtime.engine.sizes import check_size
 
 if TYPE_CHECKING:
     from tenon.network.graph.graph import Graph
@@ -222,6 +224,44 @@ def open_engine_or_device(
     if runner is None and device.emulated:
         note(f"{source.name} for {bundle.target.name} runs on an emulator, {device.where}")
     return device
+
+
+def open_to_time(
+    source: ModelArgument, options: Mapping[str, Any], threads: Threads, runner: Connection | SerialBoard | None
+) -> tenon.Engine | RemoteBundle:
+    """The same, to be timed with random weights and input of the sizes that ``--shape L=64`` names, by default the
+    largest.  Raises InputError for sizes that the network does not have."""
+    source, sizes = _with_sizes(source)
+    engine = open_engine_or_device(source, options, threads, runner, only_speed=True)
+    if not sizes:
+        return engine
+    if not isinstance(engine, tenon.Engine):
+        raise InputError(f"--shape {next(iter(sizes))}: on {engine.where} the largest sizes are timed")
+    ranges = size_ranges(engine.manifest.inputs)
+    for name, number in sizes.items():
+        if name not in ranges:
+            known = ", ".join(f"{size}:{range}" for size, range in ranges.items()) or "no sizes"
+            raise InputError(
+                f"--shape {name}: {source.name} has {known}: a bundle's shapes are fixed when it is compiled"
+            )
+        check_size(name, number, ranges[name])
+        engine.inputs[name][...] = number
+    return engine
+
+
+def _with_sizes(source: ModelArgument) -> tuple[ModelArgument, dict[str, int]]:
+    """A model or bundle without the sizes that runs are to have, and these sizes: numbers for names of sizes in shapes
+    of a model, or for a bundle."""
+    shapes = source.shapes
+    named = {
+        dim.name
+        for given in shapes.values()
+        for dim in (given if isinstance(given, tuple) else (given,))
+        if isinstance(dim, Size)
+    }
+    sizes = {name: n for name, n in shapes.items() if isinstance(n, int) and (source.bundle or name in named)}
+    rest = {name: given for name, given in shapes.items() if name not in sizes}
+    return replace(source, bindings=(rest,)), sizes
 
 
 def _on_device(

@@ -9,7 +9,7 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, duration, print_json, table, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.mace_tables import sections
-from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
+from tenon.cli.model_source import ModelArgument, Threads, open_to_time
 from tenon.cli.text_table import shortened
 from tenon.runtime.engine.profile import Profile, profile, rate
 
@@ -37,7 +37,7 @@ def profile_model(
 ) -> None:
     with (
         where.connected({**options, "profile": True}) as (device, chosen),
-        open_engine_or_device(source, chosen, threads, device, only_speed=True) as engine,
+        open_to_time(source, chosen, threads, device) as engine,
     ):
         result = profile(engine, rounds, warmup, Path(source.name).stem)
     if html:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
-from tenon.runtime.bundle.manifest import BundleTensor
+from tenon.runtime.bundle.manifest import BundleTensor, size_ranges
 from tenon.runtime.engine.engine import Engine
 
 
@@ -78,8 +78,11 @@ def measure(call: Callable[[], object], rounds: int) -> Times:
 
 
 def time_runs(engine: Engine, rounds: int, warmup: int) -> tuple[Times | None, Times]:
-    """The warm-up runs (None if there are none) and the measured runs, on random input, without copies."""
-    fill_randomly(engine.inputs, value_ranges(engine.manifest.inputs))
+    """The warm-up runs (None if there are none) and the measured runs, on random input of the sizes that the engine's
+    inputs hold, without copies."""
+    sizes = size_ranges(engine.manifest.inputs)
+    inputs = {name: array for name, array in engine.inputs.items() if name not in sizes}
+    fill_randomly(inputs, value_ranges(engine.manifest.inputs))
 
     def run() -> object:
         return engine.run(copy=False)

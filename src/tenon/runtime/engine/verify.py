@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tenon.network.graph.dtype import Array, DType
 from tenon.network.graph.fixed_input import answer_digest, fixed_input
 from tenon.runtime.bundle.manifest import BundleTensor, Manifest
+from tenon.runtime.engine.sizes import largest
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -25,7 +26,8 @@ class Verdict:
 
 
 def fixed_feeds(inputs: Sequence[BundleTensor]) -> dict[str, Array]:
-    return {t.name: fixed_input(DType(t.dtype), t.shape, i) for i, t in enumerate(inputs)}
+    """The fixed input, with the largest sizes."""
+    return {t.name: fixed_input(DType(t.dtype), t.shape, i) for i, t in enumerate(inputs)} | largest(inputs)
 
 
 def verify(manifest: Manifest, run: Run) -> Verdict:

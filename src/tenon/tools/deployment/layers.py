@@ -25,6 +25,7 @@ from tenon.tools.quantization.comparison import (
     matched,
     opened,
     outputs_like,
+    refuse_sizes,
     scale_of,
     translated,
 )
@@ -181,6 +182,7 @@ def compare_layers(
     A layer is wrong if its cosine similarity is below ``least``, or the power of its noise over that of the signal
     above the 2 (1 - ``least``) which vectors of the same length then have: another scale is wrong, too.
     """
+    refuse_sizes(graph)
     with ExitStack() as stack:
         stack.callback(mine.close)
         theirs, names, name = _reference(mine, graph, against, weights)

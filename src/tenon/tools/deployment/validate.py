@@ -206,7 +206,7 @@ def pixel_error(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     last = pairs[0][0].shape[-1:]
     if not last or last[0] < 2 or not pairs[0][0].size:
         return None
-    return float(np.mean([mine.argmax(-1) != theirs.argmax(-1) for mine, theirs in pairs]))
+    return float(np.mean(np.concatenate([(a.argmax(-1) != b.argmax(-1)).reshape(-1) for a, b in pairs])))
 
 
 def _asked(against: str, graph: Graph, given: Sequence[Sample], weights: str | None) -> list[dict[str, Array]]:

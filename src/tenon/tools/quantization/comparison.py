@@ -22,14 +22,14 @@ from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import limits
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import is_container
-from tenon.runtime.bundle.manifest import BundleTensor, Manifest
+from tenon.runtime.bundle.manifest import BundleTensor, Manifest, size_ranges
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.tools.peers import PEERS, peer
 from tenon.tools.peers.base import Interface, Network, Scale, order_of, real
 from tenon.tools.quantization.probes import Probes
 from tenon.tools.quantization.report import Noise, Sums, standard_error
-from tenon.tools.quantization.samples import Data, Sample, read_samples
+from tenon.tools.quantization.samples import Data, Sample, given_inputs, read_samples
 
 MANIFEST = "manifest.json"
 
@@ -163,6 +163,8 @@ def interface_graph(manifest: Manifest) -> Graph:
     graph.outputs = [Value(tensor.name, _type_of(tensor)) for tensor in manifest.outputs]
     graph.preprocessing = dict(manifest.preprocessing)
     graph.strings = {tensor.name for tensor in (*manifest.inputs, *manifest.outputs) if tensor.string}
+    graph.sizes = size_ranges(manifest.inputs)
+    graph.extents = {t.name: t.extents for t in (*manifest.inputs, *manifest.outputs) if t.extents}
     return graph
 
 
@@ -182,8 +184,20 @@ def check_alike(a: Interface, b: Interface) -> None:
             raise InputError(f"input '{name}' is {kind}, but '{other}' of the second network {theirs_kind}")
 
 
+def refuse_sizes(graph: Graph) -> None:
+    """Raise InputError for a network with sizes that every run chooses: what its tensors inside hold beyond these is
+    not defined."""
+    if graph.sizes:
+        raise InputError(
+            f"layers are compared for fixed shapes only, and runs choose {', '.join(graph.sizes)}: give numbers with "
+            "--shape"
+        )
+
+
 def matched(a: Network, b: Network) -> tuple[dict[str, str], tuple[str, ...]]:
     """Tensors inside of both, by name and size."""
+    for network in (a, b):
+        refuse_sizes(input_graph(network))
     mine, theirs = a.tensors(), b.tensors()
     for side, known in (("first", mine), ("second", theirs)):
         if not known:
@@ -217,7 +231,8 @@ def translated(sample: Sample, a: Interface, b: Interface) -> Sample:
         if scale != theirs:
             real = array.astype(np.float64) if scale is None else (array.astype(np.float64) - scale[1]) * scale[0]
             array = real if theirs is None else np.clip(np.rint(real / theirs[0]) + theirs[1], *limits(kind.dtype))
-        feeds[other] = np.ascontiguousarray(array.reshape(kind.dims).astype(kind.dtype.numpy))
+        array = array.reshape(kind.dims) if array.size == kind.size else array  # a run may choose its shape
+        feeds[other] = np.ascontiguousarray(array.astype(kind.dtype.numpy))
     return feeds
 
 
@@ -233,7 +248,7 @@ class GraphInterface:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.inputs = [(v.name, v.type, scale_of(v)) for v in graph.inputs]
+        self.inputs = [(v.name, v.type, scale_of(v)) for v in given_inputs(graph)]
         self.outputs = [v.name for v in graph.outputs]
 
 
@@ -280,7 +295,7 @@ class BundleNetwork:
     def __init__(self, engine: Engine | RemoteBundle, *, owned: bool = False) -> None:
         self.engine, self._owned = engine, owned
         manifest = engine.manifest
-        self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.own_inputs]
+        self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.shown_inputs]
         self.outputs = [t.name for t in manifest.outputs]
         self._scales = {t.name: _known(t) for t in manifest.outputs}
 

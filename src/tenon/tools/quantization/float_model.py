@@ -93,6 +93,11 @@ def _graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], di
         raise ModelError(f"{given.source or given.name}: cannot be quantised: {given.incomplete}")
     if not all(v.type.bound for v in given.inputs):
         raise ModelError(f"{given.source or given.name}: bind the shapes of its inputs first (--shape)")
+    if given.sizes:
+        raise ModelError(
+            f"{given.source or given.name}: sizes that every run chooses ({', '.join(given.sizes)}) cannot be "
+            "quantised yet: give numbers with --shape"
+        )
     trained = take_out(given) if is_quantised(given) else {}
     names = optimized_names(given)
     return given, renamed(trained, names), names

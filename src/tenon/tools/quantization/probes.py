@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.size_range import Extents
 from tenon.network.ops.activation import Sigmoid
 from tenon.network.ops.softmax import LogSoftmax, Softmax
 from tenon.options import Options
@@ -83,12 +84,24 @@ def exposing(graph: Graph, values: Sequence[Value]) -> tuple[Graph, dict[int, st
         id(old): new for a, b in zip(graph, copy, strict=True) for old, new in zip(a.outputs, b.outputs, strict=True)
     }
     copy.outputs = [twins[id(v)] for v in values]
-    copy.extents, copy.heads = {}, None
+    copy.heads = None
     names: dict[int, str] = {}
     for i, (old, new) in enumerate(zip(values, copy.outputs, strict=True)):
         new.name = names[id(old)] = f"probe_{i}"
+    copy.extents = _renamed(graph, names)
     copy.prune()
     return copy, names
+
+
+def _renamed(graph: Graph, names: Mapping[int, str]) -> dict[str, Extents]:
+    """The extents of inputs, and those of outputs that have new ``names``; of what is inside they are not known."""
+    ports = {value.name: value.name for value in graph.inputs}
+    ports |= {value.name: names[id(value)] for value in graph.outputs if id(value) in names}
+    return {
+        ports[name]: tuple((axis, ports[holder]) for axis, holder in extents)
+        for name, extents in graph.extents.items()
+        if name in ports and all(holder in ports for _, holder in extents)
+    }
 
 
 def scores(graph: Graph) -> list[Value]:

@@ -6,7 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,8 +16,9 @@ import numpy as np
 
 from tenon.errors import InputError
 from tenon.input_file import open_regular
-from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.preprocessing import AS_IT_IS, Preprocessing
+from tenon.network.graph.size_range import SizeRange
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.requantize import limits
 from tenon.network.passes.preprocessing import described
@@ -75,9 +76,34 @@ def read_samples(
 
 
 def random_samples(graph: Graph, count: int, seed: int = 0) -> list[Sample]:
-    """``count`` samples of random numbers (see ``random_array``)."""
+    """``count`` samples of random numbers (see ``random_array``); sizes that a run chooses are the largest in the first
+    one and random in the others."""
     rng = np.random.default_rng(seed)
-    return [{value.name: random_array(value.type, rng) for value in graph.inputs} for _ in range(count)]
+    samples = list[Sample]()
+    for number in range(count):
+        sizes = {name: _size(range, rng if number else None) for name, range in graph.sizes.items()}
+        samples.append({v.name: random_array(_sized(graph, v, sizes), rng) for v in given_inputs(graph)})
+    return samples
+
+
+def given_inputs(graph: Graph) -> list[Value]:
+    """The inputs of which a sample has arrays: all but the sizes that follow from the shapes of these."""
+    return [value for value in graph.inputs if value.name not in graph.sizes]
+
+
+def _size(range: SizeRange, rng: np.random.Generator | None) -> int:
+    """A random size, or the largest."""
+    if rng is None:
+        return range.most
+    return range.least + range.step * int(rng.integers((range.most - range.least) // range.step, endpoint=True))
+
+
+def _sized(graph: Graph, value: Value, sizes: Mapping[str, int]) -> TensorType:
+    """The type of an input with these sizes."""
+    shape = list(value.type.shape)
+    for axis, name in graph.extents.get(value.name, ()):
+        shape[axis] = sizes[name]
+    return replace(value.type, shape=tuple(shape))
 
 
 def random_array(type: TensorType, rng: np.random.Generator, bounds: tuple[float, float] | None = None) -> Array:
@@ -154,11 +180,11 @@ def _folder(graph: Graph, folder: Path, count: int, seed: int, preprocess: Mappi
     if arrays:
         yield from ((i, _name(arrays[i], folder), load_array(arrays[i])) for i in _chosen(len(arrays), count, seed))
         return
-    given = graph.inputs[0]
+    given, *others = given_inputs(graph)
     images = [p for p in files if p.suffix.lower() in SUFFIXES]
     recorded = [p for p in files if p.suffix.lower() == sounds.SUFFIX]
-    if (images or recorded) and len(graph.inputs) != 1:
-        raise InputError(f"{folder}: the model has {len(graph.inputs)} inputs: images and sounds are for models of one")
+    if (images or recorded) and others:
+        raise InputError(f"{folder}: the model has {1 + len(others)} inputs: images and sounds are for models of one")
     if recorded and not images:
         parts = sounds.pieces(recorded, given.type)
         for i in _chosen(len(parts), count, seed):
@@ -232,7 +258,7 @@ def _load_numpy(path: str | os.PathLike[str]) -> Array | dict[str, Array]:
 
 def _archive(graph: Graph, path: Path, count: int, seed: int) -> Iterator[_Item]:
     """Arrays by the names of inputs; a single input is also found as ``x``, or as the only array."""
-    arrays, names = load_archive(path), [v.name for v in graph.inputs]
+    arrays, names = load_archive(path), [v.name for v in given_inputs(graph)]
     if len(names) == 1 and names[0] not in arrays:
         source = "x" if "x" in arrays else next(iter(arrays)) if len(arrays) == 1 else ""
         named = {names[0]: arrays[source]} if source else {}
@@ -258,23 +284,33 @@ def _function(text: str) -> Iterable[Any]:
 
 def _fitted(graph: Graph, sample: Any, where: str) -> Sample:
     given = sample if isinstance(sample, Mapping) else None
+    inputs = given_inputs(graph)
     if given is None:
-        if isinstance(sample, Sequence) and not isinstance(sample, str) and len(sample) == len(graph.inputs) > 1:
-            given = {v.name: each for v, each in zip(graph.inputs, sample, strict=True)}
-        elif len(graph.inputs) == 1:
-            given = {graph.inputs[0].name: sample}
+        if isinstance(sample, Sequence) and not isinstance(sample, str) and len(sample) == len(inputs) > 1:
+            given = {v.name: each for v, each in zip(inputs, sample, strict=True)}
+        elif len(inputs) == 1:
+            given = {inputs[0].name: sample}
         else:
-            raise InputError(f"{where}: the model has {len(graph.inputs)} inputs: give a mapping of names to arrays")
+            raise InputError(f"{where}: the model has {len(inputs)} inputs: give a mapping of names to arrays")
     arrays = {}
-    for value in graph.inputs:
+    for value in inputs:
         if value.name not in given:
             raise InputError(f"{where}: it has no array for the input '{value.name}'")
-        array, dims = np.asarray(given[value.name]), value.type.dims
-        if array.shape != dims and array.size == value.type.size and (1, *array.shape) == dims:
-            array = array[None]
+        array = np.asarray(given[value.name])
+        dims = _own_dims(graph, value, array.shape)
+        if array.shape != dims and (1, *array.shape) == _own_dims(graph, value, (1, *array.shape)):
+            array, dims = array[None], (1, *array.shape)
         if array.shape != dims:
             raise InputError(f"{where}: '{value.name}' has the shape {list(array.shape)}, not {list(dims)}")
         if array.dtype.kind not in "biuf":
             raise InputError(f"{where}: '{value.name}' holds {array.dtype}, not numbers")
         arrays[value.name] = array.astype(value.type.dtype.numpy)
     return arrays
+
+
+def _own_dims(graph: Graph, value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that an array of this ``shape`` for an input should have: a run chooses some extents."""
+    dims, chosen = list(value.type.dims), graph.extents.get(value.name, ())
+    for axis, _ in chosen if len(shape) == len(dims) else ():
+        dims[axis] = shape[axis]
+    return tuple(dims)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.fixed_input import answer_digest, fixed_input
 from tenon.network.graph.graph import Graph, Node
@@ -52,6 +54,7 @@ def expected_digest(graph: Graph) -> str:
     if not is_exact(graph) or any(v.type.dtype.carrier is not v.type.dtype for v in graph.inputs):
         return ""
     feeds = {v.name: fixed_input(v.type.dtype, v.type.dims, i) for i, v in enumerate(graph.inputs)}
+    feeds |= {name: np.array(size.most) for name, size in graph.sizes.items()}  # as engine.verify does
     try:
         answers = evaluate(graph, feeds)
     except IndexError:
