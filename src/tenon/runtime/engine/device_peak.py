@@ -25,6 +25,7 @@ _ITEMS_PER_UNIT = 2048
 _COPIED = 64 << 20  # bytes: more than the caches of most devices hold
 _ROUNDS = 5
 _MOST_UNITS = 1024
+_UNKNOWN_UNITS = 256  # as many as large GPUs have: languages such as Vulkan do not tell
 
 
 class DevicePeak(NamedTuple):
@@ -37,11 +38,11 @@ class DevicePeak(NamedTuple):
 
 @lru_cache(maxsize=4)
 def device_peak(target: str, units: int) -> DevicePeak:
-    """Measured once per process on the device that ``target`` chooses, which has so many compute ``units``.
+    """Measured once per process on the device that ``target`` chooses, which has so many compute ``units`` (0: unknown).
 
     Raises ResourceError if there is none, or if it fails.
     """
-    items = min(max(units, 1), _MOST_UNITS) * _ITEMS_PER_UNIT
+    items = min(units or _UNKNOWN_UNITS, _MOST_UNITS) * _ITEMS_PER_UNIT
     macs = items * _CHAINS * _STEPS * _ITERATIONS
     floats = _COPIED // 4
     return DevicePeak(
@@ -68,11 +69,12 @@ def _multiply_adds(items: int) -> Kernel:
 
 
 def _copy(floats: int) -> Kernel:
+    """Each item copies four floats at once: otherwise large devices are busy with starting threads."""
     k = Builder("peak_copy")
     given = k.param("given", floats)
     out = k.param("out", floats, out=True)
-    with k.loop("item", floats, kind="parallel") as item:
-        out[item] = given[item]
+    with k.loop("item", floats // 4, kind="parallel") as item:
+        out.vec(4)[item] = given.vec(4)[item]
     return k.done()
 
 
