@@ -37,6 +37,7 @@ from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.unit import kernel_key
 from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
 from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrices
+from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
@@ -94,6 +95,22 @@ def test_operands_that_are_not_aligned(language: str) -> None:
         text = find_backend(language).program([program], "cases.h").files[1].text
         assert bool(re.search(r"\*\([\w ]*float4 \*\)|activation_quads\[\(", text)) == vectors
         assert language == "vulkan" or ("all_four" in text) != vectors
+
+
+def test_operands_of_work_items_that_are_not_aligned(language: str) -> None:
+    """Also of kernels whose loops are made parallel."""
+    k = Builder("copy")
+    x, y = k.param("x", 64), k.param("y", 64, out=True)
+    with k.loop("i", 16) as i:
+        y.vec(4)[i] = x.vec(4)[i]
+    kernel = k.done()
+    for offset, vectors in ((16, True), (8, False)):
+        call = Call(kernel, tuple(Place(Region.ACTIVATIONS, 512 * i + offset) for i in range(2)), "call", "Copy")
+        program = Program("cases", (), (), (call,), (), Memory(0, 0, 1024, 0))
+        unit = find_backend(language).program([program], "cases.h")
+        assert unit.steps[0][0].work_items is not None
+        text = unit.files[1].text
+        assert bool(re.search(r"\*\([\w ]*float4 \*\)|activation_quads\[\(", text)) == vectors
 
 
 def test_unaligned_operands_give_the_same(device: str) -> None:

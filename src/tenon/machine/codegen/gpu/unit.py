@@ -82,11 +82,12 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
     dialect, names = language.dialect(), dict[tuple[Kernel, bool], str]()
     dialect.taken |= {_kernel_name(p, i) for p in programs for i in range(len(p.calls))}
 
-    loose = {call.kernel for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
+    # By operands: kernels of work items are printed with more parallel loops than calls have.
+    loose = {call.kernel.params for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
-        dialect.aligned = kernel not in loose
+        dialect.aligned = kernel.params not in loose
         names[key] = names.get(key) or dialect.kernel(kernel, slices)
         return names[key]
 
