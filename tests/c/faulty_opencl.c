@@ -72,6 +72,8 @@ int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_
   if (what == 0x102f) return text(given("TEST_OPENCL_VERSION", "1.2.3"), size, value, length);
   if (what == 0x1030) return text(given("TEST_OPENCL_EXTENSIONS", ""), size, value, length);
   if (value) memset(value, 0, size);
+  if (what == 0x1016) *(unsigned *)value = !has("no images");
+  if (what == 0x1040) *(size_t *)value = 1 << 20;
   return 0;
 }
 
@@ -138,6 +140,12 @@ int clGetKernelWorkGroupInfo(void *kernel, void *device, unsigned what, size_t s
 void *clCreateBuffer(void *context, uint64_t flags, size_t size, void *from, int *status) {
   (void)context, (void)flags, (void)size, (void)from;
   return made(has("no memory") ? -4 : has("too large") ? -61 : 0, status);
+}
+
+void *clCreateImage(void *context, uint64_t flags, const void *format, const void *about, void *from, int *status) {
+  (void)context, (void)flags, (void)format, (void)about, (void)from;
+  called("image\n");
+  return made(0, status);
 }
 
 int clSetKernelArg(void *kernel, unsigned number, size_t size, const void *value) {

@@ -1,4 +1,15 @@
 /* What is called of libOpenCL (OpenCL 1.2), whose objects are pointers. */
+typedef struct {
+  unsigned order, type;
+} OpenclFormat;
+
+typedef struct {
+  unsigned type;
+  size_t width, others[5];
+  unsigned levels, samples;
+  void *buffer;
+} OpenclImage;
+
 #define OPENCL_FUNCTIONS(F) \
   F(int, GetPlatformIDs, (unsigned count, void **platforms, unsigned *found)) \
   F(int, GetDeviceIDs, (void *platform, uint64_t kind, unsigned count, void **devices, unsigned *found)) \
@@ -18,6 +29,8 @@
   F(int, GetKernelWorkGroupInfo, (void *kernel, void *device, unsigned what, size_t size, void *value, \
     size_t *length)) \
   F(void *, CreateBuffer, (void *context, uint64_t flags, size_t size, void *from, int *status)) \
+  F(void *, CreateImage, (void *context, uint64_t flags, const OpenclFormat *format, const OpenclImage *about, void *from, \
+    int *status)) \
   F(int, SetKernelArg, (void *kernel, unsigned number, size_t size, const void *value)) \
   F(int, EnqueueNDRangeKernel, (void *queue, void *kernel, unsigned dimensions, const size_t *first, \
     const size_t *threads, const size_t *group, unsigned count, void *const *waits, void **event)) \

@@ -24,6 +24,9 @@ struct DeviceQueue {
   char name[256];
   OpenclStep *steps;
   const OpenclQuirk *quirk;
+  int uses_images;
+  char build_options[128];
+  void *image; /* of the constant region */
   unsigned queued;       /* launches since the queue was flushed or waited for */
   int is_tuned;          /* the sizes of groups are chosen, if they are to be */
   int is_measured;       /* the times of launches are known, if they are limited */

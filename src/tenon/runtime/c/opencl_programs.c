@@ -44,7 +44,7 @@ static int opencl_compile(DeviceQueue *d, void *device) {
   d->program = cl.CreateProgramWithSource(d->context, 1, (const char **)&text, NULL, &status);
   free(text);
   if (status) return opencl_failed(status, "creating the program");
-  status = cl.BuildProgram(d->program, 1, &device, opencl_options(device), NULL, NULL);
+  status = cl.BuildProgram(d->program, 1, &device, d->build_options, NULL, NULL);
   return status ? opencl_refused(d, device, status) : opencl_kernels(d, device);
 }
 
@@ -55,7 +55,7 @@ static int opencl_reuse(DeviceQueue *d, void *device, const DeviceIdentity *id) 
   if (!device_cached(id, &d->options, &b)) return 0;
   d->program = cl.CreateProgramWithBinary(d->context, 1, &device, &b.size, &b.data, &each, &status);
   if (status == 0) status = each;
-  if (status == 0) status = cl.BuildProgram(d->program, 1, &device, opencl_options(device), NULL, NULL);
+  if (status == 0) status = cl.BuildProgram(d->program, 1, &device, d->build_options, NULL, NULL);
   if (status == 0) status = opencl_kernels(d, device);
   free(b.content);
   if (status) opencl_release_kernels(d);

@@ -20,6 +20,7 @@ static int opencl_bind(DeviceQueue *d) {
       status = cl.SetKernelArg(d->kernels[i], j, sizeof(void *), &d->regions[j]);
     }
   }
+  if (status == 0) status = opencl_bind_image(d);
   return status ? opencl_failed(status, "binding the kernels") : 0;
 }
 
@@ -32,7 +33,6 @@ static int opencl_connect(DeviceQueue *d, const char *version) {
   int status = 0;
   char *extensions = opencl_text(d->device, OPENCL_EXTENSIONS);
   if (!extensions) return opencl_out_of_memory();
-  d->quirk = opencl_quirk(d->name);
   const OpenclContext hints = opencl_context(&d->options, d->quirk, extensions, version);
   const intptr_t *given = hints.words[0] ? hints.words : NULL;
   d->context = cl.CreateContext(given, 1, &d->device, NULL, NULL, &status);
@@ -51,7 +51,9 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   cl.GetDeviceInfo(d->device, OPENCL_NAME, sizeof d->name, d->name, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_VERSION, sizeof version, version, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_DRIVER, sizeof driver, driver, NULL);
-  device_identify(&id, d->name, version, opencl_options(d->device), driver);
+  d->quirk = opencl_quirk(d->name);
+  opencl_set_build_options(d);
+  device_identify(&id, d->name, version, d->build_options, driver);
   if ((status = opencl_connect(d, version)) != 0) return status;
   if ((status = opencl_build(d, d->device, &id)) != 0) return status;
   const DeviceContent *stated = &d->options.parameters_in_memory;
@@ -64,6 +66,7 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
 
 static void queue_close(DeviceQueue *d) {
   opencl_release_kernels(d);
+  if (d->image) cl.ReleaseMemObject(d->image);
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) {
     if (d->regions[i]) cl.ReleaseMemObject(d->regions[i]);
   }

@@ -38,7 +38,7 @@ class DevicePeak(NamedTuple):
 
 @lru_cache(maxsize=4)
 def device_peak(target: str, units: int) -> DevicePeak:
-    """Measured once per process on the device that ``target`` chooses, which has so many compute ``units`` (0: unknown).
+    """Measured once per process on the device that ``target`` chooses, with that many compute ``units`` (0: unknown).
 
     Raises ResourceError if there is none, or if it fails.
     """

@@ -37,7 +37,6 @@ CHANNELS_LAST = frozenset({"tensorflow", "keras"})
 
 _PRECISIONS = {"fp32_fp32": "fp32", "bf16_fp32": "bf16"}
 _WITHOUT_EFFECT = {
-    "cl_mem_type": "kernels use buffers",
     "nnlib_graph_mode": "bundles do not use Hexagon's nnlib",
     "dsp_mode": "bundles do not use a DSP",
     "accelerator_api": "bundles do not use an accelerator",
@@ -53,8 +52,9 @@ _WITHOUT_EFFECT = {
     "backend": "validation runs the framework of the platform",
 }
 
-_OF_GPU = ("limit_opencl_kernel_time", "opencl_queue_window_size")
-"""Keys that have an effect where parts run on a GPU: a flag for at most a millisecond, a number of launches."""
+_OF_GPU = ("limit_opencl_kernel_time", "opencl_queue_window_size", "cl_mem_type")
+"""Keys that have an effect where parts run on a GPU: a flag for at most a millisecond, a number of launches, whether
+weights are read from images."""
 
 _FILES = ("validation_inputs_data", "validation_outputs_data", "accuracy_validation_script")
 """Keys that list files."""
@@ -364,7 +364,9 @@ class _Merged:
     def gpu(self) -> dict[str, Any]:
         """The options of a GPU."""
         limit, window = self.model.limit_opencl_kernel_time, self.model.opencl_queue_window_size
-        return ({"kernel_time": 1} if limit else {}) | ({"queue_window": window} if window else {})
+        images = {"image": "on", "buffer": "off"}.get(self.key("cl_mem_type") or "")
+        given = {"kernel_time": 1 if limit else None, "queue_window": window or None, "images": images}
+        return {name: value for name, value in given.items() if value is not None}
 
     def forms(self) -> tuple[Emit, ...]:
         """The packages that MACE would generate: the engine for microcontrollers, the model in code."""
@@ -408,7 +410,7 @@ class _Merged:
             if key in given and self.key_or_model(key) not in (None, 0, False, (), ""):
                 ignored.append(f"{key}: no effect: {why}")
         if not self.devices():
-            given_for_gpu = [key for key in _OF_GPU if getattr(self.model, key)]
+            given_for_gpu = [key for key in _OF_GPU if self.key(key)]
             ignored += [f"{key}: no effect: the bundle computes on the CPU" for key in given_for_gpu]
         if why := self.without_device():
             ignored.append(f"runtime: {self.key('runtime')} {why}: the bundle computes on the CPU")

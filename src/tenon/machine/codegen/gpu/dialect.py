@@ -11,7 +11,7 @@ from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
-from tenon.machine.kernel_ir.loops import Instruction, Op, Type
+from tenon.machine.kernel_ir.loops import Buffer, Instruction, Op, Type
 from tenon.network.graph.types import DType
 
 
@@ -58,6 +58,11 @@ class DeviceC(CLike):
         super().__init__()
         self.taken |= self.function_names
         self.aligned = True  # whether operands of the kernel being printed begin where several elements can be loaded
+        self.constants = frozenset[Buffer]()  # its operands that lie in the constant region, wherever it is called
+
+    def more_operands(self, function: str) -> tuple[str, str]:
+        """What follows the parameters of a kernel of the driver's, and the arguments of the function that it calls."""
+        return "", ""
 
     # ------------------------------------------------------------------- vectors, which are copied only
     def type(self, t: Type) -> str:

@@ -84,10 +84,11 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
 
     # By operands: kernels of work items are printed with more parallel loops than calls have.
     loose = {call.kernel.params for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
+    constants = _constant_operands(programs)
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
         key = kernel, slices is not None
-        dialect.aligned = kernel.params not in loose
+        dialect.aligned, dialect.constants = kernel.params not in loose, constants[kernel.params]
         names[key] = names.get(key) or dialect.kernel(kernel, slices)
         return names[key]
 
@@ -96,9 +97,19 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
         text
         for p, own in zip(programs, steps, strict=True)
         for i, (step, loops) in enumerate(zip(own, _depths(p.items), strict=True))
-        for text in _kernel(language, p, i, step, loops)
+        for text in _kernel(language, p, i, step, loops, dialect.more_operands(step.function))
     ]
     return steps, "\n".join([dialect.text(), *launched]), [], [[] for _ in programs]
+
+
+def _constant_operands(programs: Sequence[Program]) -> dict[tuple[Buffer, ...], frozenset[Buffer]]:
+    """The operands of each kernel that lie in the constant region in all calls, by all its operands."""
+    operands: dict[tuple[Buffer, ...], frozenset[Buffer]] = {}
+    for call in (call for p in programs for call in p.calls):
+        pairs = zip(call.kernel.params, call.args, strict=True)
+        own = frozenset(buffer for buffer, place in pairs if place.region is Region.CONSTANT)
+        operands[call.kernel.params] = operands.get(call.kernel.params, own) & own
+    return operands
 
 
 def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
@@ -155,12 +166,15 @@ def _kernel_name(program: Program, number: int) -> str:
     return f"{program.name}_step_{number}"
 
 
-def _kernel(language: DeviceLanguage, program: Program, number: int, step: KernelLaunch, loops: int) -> list[str]:
-    """The kernel that runs one work item of a step, or one thread of a work group."""
+def _kernel(
+    language: DeviceLanguage, program: Program, number: int, step: KernelLaunch, loops: int, more: tuple[str, str]
+) -> list[str]:
+    """The kernel that runs one work item of a step, or one thread of a work group; ``more`` follows its parameters and
+    the arguments of the function that it calls."""
     words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
     regions = ", ".join(f"{word}{region}" for region, word in words.items())
     items = step.work_items
-    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops))
+    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops)) + more[0]
     operands = [
         f"({language.dialect.pointer_type(buffer)}){_aligned_address(language, place)}"
         for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
@@ -173,7 +187,7 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
             call_comment(step.call),
             f"{language.kernel} {limits}{_kernel_name(program, number)}({regions}{counters}) {{",
             *(_shared(language, b) for b in groups.shared),
-            f"  {step.function}({', '.join(operands)});",
+            f"  {step.function}({', '.join(operands)}{more[1]});",
             "}",
         ]
     guard = [f"  if (item >= {items.length}) return;"] if items else []
@@ -183,7 +197,7 @@ def _kernel(language: DeviceLanguage, program: Program, number: int, step: Kerne
         f"{language.kernel} {_kernel_name(program, number)}({regions}{counters}) {{",
         *number_of_item,
         *guard,
-        f"  {step.function}({', '.join(operands)});",
+        f"  {step.function}({', '.join(operands)}{more[1]});",
         "}",
     ]
 

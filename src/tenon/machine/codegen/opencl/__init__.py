@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenon.machine.codegen.backend import Backend
 from tenon.machine.codegen.gpu.backend import DeviceBackend
 from tenon.machine.codegen.gpu.embedded import quoted_text
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.opencl.dialect import OpenCLC
+
+
+def embedded(text: str, groups: Sequence[int] = ()) -> str:
+    """The kernels in C, and whether any reads the constant region as an image."""
+    images = int("TEXEL(" in text)
+    return f"{quoted_text(text, groups)}\nenum {{ DEVICE_IMAGES = {images} }}; /* whether kernels can read images */"
+
 
 LANGUAGE = DeviceLanguage(
     name="opencl",
@@ -27,11 +36,12 @@ LANGUAGE = DeviceLanguage(
         "opencl_api.c",
         "opencl_hints.c",
         "opencl_device.c",
+        "opencl_images.c",
         "opencl_programs.c",
         "opencl_parameters.c",
         "opencl_queue.c",
         "opencl_runs.c",
     ),
-    embedded=quoted_text,
+    embedded=embedded,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

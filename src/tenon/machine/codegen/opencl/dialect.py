@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.gpu.dialect import DeviceC
-from tenon.machine.kernel_ir.loops import Barrier, Type
+from tenon.machine.kernel_ir.loops import Barrier, Expr, Kernel, Load, Type
+from tenon.machine.kernel_ir.work_items import WorkItems
+from tenon.machine.plan.program import Region
 from tenon.network.graph.types import DType
 
 _NAMES = {
@@ -42,8 +45,27 @@ _CONVERSIONS = {
 }
 
 
+_IMAGES = """\
+#ifdef TENON_IMAGES
+#define IMAGE_OF_KERNEL , __read_only image1d_buffer_t constant_image
+#define IMAGE_PARAMETERS IMAGE_OF_KERNEL, __global const float *constant_floats
+#define IMAGE_ARGUMENTS , constant_image, (__global const float *){region}
+#define TEXEL(at) read_imagef(constant_image, (int)((__global const float *)(at) - constant_floats) >> 2)
+#else
+#define IMAGE_OF_KERNEL
+#define IMAGE_PARAMETERS
+#define IMAGE_ARGUMENTS
+#define TEXEL(at) *(__global const float4 *)(at)
+#endif
+"""
+
+
 class OpenCLC(DeviceC):
-    """One OpenCL program."""
+    """One OpenCL program.
+
+    Four neighbouring floats of the constant region are a texel: the host defines TENON_IMAGES where they are to be read
+    from an image of that region.  ``with_images`` are the functions that do so.
+    """
 
     language = "opencl"
     names: ClassVar[dict[DType, str]] = {dtype: _NAMES.get(name, name) for dtype, name in CLike.names.items()}
@@ -55,7 +77,20 @@ class OpenCLC(DeviceC):
         "shared": "__local ",
     }
     typed_functions = False
-    reserved = ("constant", "generic", "global", "half", "kernel", "local", "pipe", "private", "event_t", "sampler_t")
+    reserved = (
+        "constant_image",
+        "constant_floats",
+        "constant",
+        "generic",
+        "global",
+        "half",
+        "kernel",
+        "local",
+        "pipe",
+        "private",
+        "event_t",
+        "sampler_t",
+    )
     bodies: ClassVar[Mapping[str, str]] = {
         **CLike.bodies,
         "mul_rounded": "#pragma OPENCL FP_CONTRACT OFF\n  return a * b;",
@@ -63,6 +98,33 @@ class OpenCLC(DeviceC):
     integer_suffixes: ClassVar[Mapping[DType, str]] = {DType.I64: "L", DType.U64: "UL", DType.U32: "u"}
     function_names = frozenset(_FUNCTIONS.split())
     conversions = _CONVERSIONS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.with_images: set[str] = set()
+        self.reads_texels = False  # whether the kernel being printed does
+
+    def kernel(self, k: Kernel, slices: WorkItems | None = None) -> str:
+        self.reads_texels = False
+        name = super().kernel(k, slices)
+        if self.reads_texels and name not in self.with_images:
+            self.with_images.add(name)
+            key, printed = next((key, each) for key, each in self.functions.items() if each.name == name)
+            self.functions[key] = replace(printed, text=printed.text.replace(") {", " IMAGE_PARAMETERS) {", 1))
+        return name
+
+    def more_operands(self, function: str) -> tuple[str, str]:
+        texels = function in self.with_images
+        return " IMAGE_OF_KERNEL" if self.with_images else "", " IMAGE_ARGUMENTS" if texels else ""
+
+    def value(self, e: Expr, whole: bool = True) -> str:
+        """Outlined functions read no images, which they are not given."""
+        is_texel = isinstance(e, Load) and e.buffer in self.constants and e.type == Type(DType.F32, 4)
+        if not is_texel or not self.aligned or self.f.outlined:
+            return super().value(e, whole)
+        assert isinstance(e, Load)
+        self.reads_texels = True
+        return f"TEXEL({self.place(e.buffer, e.index).sum})"
 
     def bits(self, source: Type, target: Type) -> str:
         """A function of the language."""
@@ -74,5 +136,6 @@ class OpenCLC(DeviceC):
     def head(self) -> str:
         """Besides: the extension for doubles, where there are any."""
         text = super().head()
+        text = text + _IMAGES.format(region=Region.CONSTANT) if self.with_images else text
         uses_doubles = re.search(r"\bdouble\b", text + self.printed_functions())
         return f"#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n{text}" if uses_doubles else text
