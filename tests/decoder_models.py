@@ -72,12 +72,14 @@ class _Writer:
         every = self.add("Range", [self.constant("zero", 0), total, one], "every")
         column = self.add("Unsqueeze", [place, self.constant("last", [1])], "column")
         row = self.add("Unsqueeze", [every, self.constant("first", [0])], "row")
-        self.add("LessOrEqual", [row, column], "seen")
+        self.add("LessOrEqual", [row, column], "before")
+        self.add("Cast", ["attention_mask"], "given", to=TensorProto.BOOL)
+        self.add("And", ["before", "given"], "seen")
 
 
 def decoder(seed: int = 0) -> bytes:
-    """A model like GPT: ``input_ids`` [1, S] and ``past_key_values.N.key`` and ``.value`` [1, heads, P, head] to
-    ``logits`` [1, S, words] and ``present.N.key`` and ``.value`` [1, heads, P + S, head]."""
+    """A model like GPT: ``input_ids`` [1, S], ``attention_mask`` [1, P + S], ``past_key_values.N.key`` and ``.value``
+    [1, heads, P, head] to ``logits`` [1, S, words] and ``present.N.key`` and ``.value`` [1, heads, P + S, head]."""
     w = _Writer(seed)
     w.constant("split", [0, 0, HEADS, HEAD])
     w.constant("join", [0, 0, WIDTH])
@@ -94,7 +96,10 @@ def decoder(seed: int = 0) -> bytes:
         x = w.add("Add", [x, narrow], f"{i}.y")
     w.linear(w.norm(x, "norm"), "logits", WIDTH, WORDS, gain=3)
     floats = TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "sequence"])]
+    inputs = [
+        helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "sequence"]),
+        helper.make_tensor_value_info("attention_mask", TensorProto.INT64, [1, "past + sequence"]),
+    ]
     outputs = [helper.make_tensor_value_info("logits", floats, [1, "sequence", WORDS])]
     for name in CACHES:
         inputs.append(helper.make_tensor_value_info(f"past_key_values.{name}", floats, [1, HEADS, "past", HEAD]))
@@ -113,8 +118,9 @@ def generated(model: bytes, prompt: list[int], count: int) -> tuple[list[int], l
     session = onnxruntime.InferenceSession(model, options)
     past = {f"past_key_values.{name}": np.zeros((1, HEADS, 0, HEAD), np.float32) for name in CACHES}
     words, logits, given = list[int](), list[Array](), prompt
-    for _ in range(count):
-        results = session.run(None, {"input_ids": np.array([given]), **past})
+    for i in range(count):
+        mask = np.ones((1, len(prompt) + i), np.int64)
+        results = session.run(None, {"input_ids": np.array([given]), "attention_mask": mask, **past})
         past = dict(zip(past, results[1:], strict=True))
         logits.append(results[0][0, -1])
         words.append(int(logits[-1].argmax()))

@@ -14,6 +14,13 @@ TENON_MEM_ALIGN(64) static uint8_t tensors[NET_MUTABLE_MEM_SIZE], scratch[NET_AC
 
 enum { WORDS = NET_logits_ELEMENTS };
 
+static void put(size_t offset, int64_t number) { memcpy(TENON_GET_ADDR(tensors, offset), &number, sizeof number); }
+
+static void allow(size_t mask, int count) {
+  int i;
+  for (i = 0; i < count; i++) put(mask + sizeof(int64_t) * (size_t)i, 1);
+}
+
 static int64_t best(size_t offset) {
   float logits[WORDS];
   int i, word = 0;
@@ -25,20 +32,22 @@ static int64_t best(size_t offset) {
 
 int main(int count, char **arguments) {
   const int wanted = atoi(arguments[1]), given = count - 2;
-  int64_t prompt[NET_2_input_ids_ELEMENTS], word, length = given;
+  int64_t word;
   int i;
   if (given > NET_2_input_ids_ELEMENTS) return 1;
-  for (i = 0; i < given; i++) prompt[i] = atoi(arguments[2 + i]);
   net_2_reset(tensors);
-  memcpy(TENON_GET_ADDR(tensors, NET_2_input_ids), prompt, (size_t)given * sizeof *prompt);
-  memcpy(TENON_GET_ADDR(tensors, NET_2_S), &length, sizeof length);
+  for (i = 0; i < given; i++) put(NET_2_input_ids + sizeof(int64_t) * (size_t)i, atoi(arguments[2 + i]));
+  allow(NET_2_attention_mask, given);
+  put(NET_2_sequence, given);
+  put(NET_2_past_sequence, given);
   if (net_2(weights, tensors, scratch) != 0) return 2;
   word = best(NET_2_logits + sizeof(float) * WORDS * (size_t)(given - 1));
-  length = 1;
-  memcpy(TENON_GET_ADDR(tensors, NET_S), &length, sizeof length);
+  put(NET_sequence, 1);
   for (i = 0; i < wanted; i++) {
     printf("%d ", (int)word);
-    memcpy(TENON_GET_ADDR(tensors, NET_input_ids), &word, sizeof word);
+    put(NET_input_ids, word);
+    allow(NET_attention_mask, given + i + 1);
+    put(NET_past_sequence, given + i + 1);
     if (net(weights, tensors, scratch) != 0) return 3;
     word = best(NET_logits);
   }

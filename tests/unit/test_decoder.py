@@ -15,25 +15,27 @@ from decoder_models import CACHES, HEAD, HEADS, WORDS, decoder, generated
 from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
-from tenon.network.graph.size_range import Size
 
 PROMPT, COUNT = [3, 1, 4, 1, 5], 60
 PREFILL, ROOM = 8, 72
 """The most words of a prompt, and words that the caches have room for."""
 
-Dims = dict[str, tuple[int | Size, ...]]
+
+def shapes(words: int, room: int) -> dict[str, str]:
+    """The dimensions of a run with up to ``words`` words, where the caches have room for ``room``; that of the mask is
+    called "past + sequence"."""
+    return {"sequence": f"1..{words}", "past": f"0..{room - words}"}
 
 
-def shapes(words: Size, room: int) -> Dims:
-    """The shapes of the inputs of a run with ``words`` words, where the caches have room for ``room``."""
-    past = Size("P", 0, room - words.most)
-    return {"input_ids": (1, words), **{f"past_key_values.{name}": (1, HEADS, past, HEAD) for name in CACHES}}
+def feeds(words: list[int], past: int) -> dict[str, Array]:
+    """The inputs for words behind ``past`` others."""
+    return {"input_ids": np.array([words]), "attention_mask": np.ones((1, past + len(words)), np.int64)}
 
 
 @cache
 def bundle() -> tenon.Bundle:
     """Two entry points: one word, and up to 8 at once."""
-    both = [shapes(Size("S", 1, most), ROOM) for most in (1, PREFILL)]
+    both = [shapes(most, ROOM) for most in (1, PREFILL)]
     return tenon.compile(decoder(), shapes=both, name="net", target="x86-64", threads=2, no_tuning=True)
 
 
@@ -55,9 +57,10 @@ def test_words_are_those_of_a_growing_cache(threads: int) -> None:
     words, logits = expected()
     with tenon.open(bundle(), threads=threads) as engine:
         for _ in range(2):
-            given, chosen = PROMPT, list[int]()
+            given, chosen, past = PROMPT, list[int](), 0
             for right in logits:
-                results = engine.run({"input_ids": np.array([given])})
+                results = engine.run(feeds(given, past))
+                past += len(given)
                 np.testing.assert_allclose(results["logits"][0, -1], right, rtol=1e-4, atol=1e-4)
                 given = [int(results["logits"][0, -1].argmax())]
                 chosen += given
@@ -70,26 +73,36 @@ def test_caches_can_be_fed_and_read() -> None:
     """As a program does that passes them on itself, and that goes back to an earlier word."""
     needs_x86()
     with tenon.open(bundle()) as engine:
-        first = engine.run({"input_ids": np.array([PROMPT])})
-        second = engine.run({"input_ids": np.array([[7]])})
-        third = engine.run({"input_ids": np.array([[9]])})
+        past = len(PROMPT)
+        first, second, third = (engine.run(feeds(*each)) for each in ((PROMPT, 0), ([7], past), ([9], past + 1)))
         kept = {f"past_key_values.{name}": first[f"present.{name}"] for name in CACHES}
-        again = engine.run({"input_ids": np.array([[7]]), **kept})
+        again = engine.run({**feeds([7], past), **kept})
         np.testing.assert_array_equal(again["logits"], second["logits"])
-        np.testing.assert_array_equal(engine.run({"input_ids": np.array([[9]])})["logits"], third["logits"])
+        np.testing.assert_array_equal(engine.run(feeds([9], past + 1))["logits"], third["logits"])
 
 
 def test_full_caches_end_a_run() -> None:
     """Nothing is written past their end."""
     needs_x86()
     with tenon.open(bundle()) as engine:
-        for _ in range(ROOM):
-            results = engine.run({"input_ids": np.array([[1]])})
-        with pytest.raises(InputError, match=r"size 'P' is 72, and the network was compiled for 0\.\.71"):
-            engine.run({"input_ids": np.array([[1]])})
+        for past in range(ROOM):
+            results = engine.run(feeds([1], past))
+        with pytest.raises(InputError, match=r"size 'past' is 72, and the network was compiled for 0\.\.71"):
+            engine.run(feeds([1], ROOM - 1))
         assert results["present.1.value"].shape == (1, HEADS, ROOM, HEAD)
         engine.reset()
-        assert engine.run({"input_ids": np.array([[1]])})["present.1.value"].shape == (1, HEADS, 1, HEAD)
+        assert engine.run(feeds([1], 0))["present.1.value"].shape == (1, HEADS, 1, HEAD)
+
+
+def test_masks_are_as_long_as_the_words() -> None:
+    """A mask of another length than the caches and the words have would be read where nothing was written."""
+    needs_x86()
+    with tenon.open(bundle()) as engine:
+        engine.run(feeds([1, 2], 0))
+        for past in (1, 3):
+            with pytest.raises(InputError, match="a size is not in the range"):
+                engine.run(feeds([3], past))
+        engine.run(feeds([3], 2))
 
 
 def test_both_entry_points_have_one_copy_of_weights_and_caches() -> None:
@@ -98,11 +111,9 @@ def test_both_entry_points_have_one_copy_of_weights_and_caches() -> None:
     first, second = made.interface.bindings
     places = [{t.name: t.offset for t in each.inputs if t.state} for each in (first, second)]
     assert places[0] == places[1]
-    assert places[0].keys() == {"P", *(f"past_key_values.{name}" for name in CACHES)}
+    assert places[0].keys() == {"past", *(f"past_key_values.{name}" for name in CACHES)}
     weights = made.interface.memory.constant
-    alone = tenon.compile(
-        decoder(), shapes=shapes(Size("S", 1, 1), ROOM), target="x86-64", no_tuning=True
-    ).interface.memory.constant
+    alone = tenon.compile(decoder(), shapes=shapes(1, ROOM), target="x86-64", no_tuning=True).interface.memory.constant
     assert weights < alone + 1024
     for program in (made.program, *made.more):
         calls = [call for call in program.calls if call.op == "Append"]
@@ -146,7 +157,9 @@ def test_libtenon(tmp_path: Path) -> None:
     for _ in range(2):
         done(library.tenon_engine_select(engine, 1))
         put("input_ids", np.array([*PROMPT, *[0] * (PREFILL - len(PROMPT))]))
-        put("S", np.array(len(PROMPT)))
+        put("sequence", np.array(len(PROMPT)))
+        put("past_sequence", np.array(len(PROMPT)))
+        put("attention_mask", np.ones(ROOM, np.int64))
         logits, words = np.zeros((PREFILL, WORDS), np.float32), list[int]()
         for i in range(COUNT):
             done(library.tenon_engine_run(engine))
@@ -156,7 +169,9 @@ def test_libtenon(tmp_path: Path) -> None:
             if i == 0:
                 done(library.tenon_engine_select(engine, 0))
                 logits = np.zeros((1, WORDS), np.float32)
-                put("S", np.array(1))
+                put("sequence", np.array(1))
+                put("attention_mask", np.ones(ROOM, np.int64))
+            put("past_sequence", np.array(len(PROMPT) + i + 1))
             put("input_ids", np.array([words[-1]]))
         assert words == expected()[0]
         done(library.tenon_engine_reset(engine))

@@ -10,7 +10,7 @@ from tenon.errors import InputError, ShapeError
 from tenon.network.graph.fixed import ANY_RANK as ANY_RANK
 from tenon.network.graph.fixed import Values, arrays, bindings, check_names, data_for
 from tenon.network.graph.graph import Array, Graph, Origin, Value
-from tenon.network.graph.size_range import Dimension, Size, read_shapes
+from tenon.network.graph.size_range import Dimension, Size, read_shapes, sum_of
 from tenon.network.graph.types import Dim, TensorType
 from tenon.network.graph.writer import Writer
 
@@ -177,6 +177,8 @@ def bind_types(types: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ten
             raise ShapeError(f"input '{name}' has {len(shape)} dimensions ({types[name]}), not {len(given)}")
         for dim, extent in zip(shape, whole[name], strict=True):
             settle(dim, extent, f"the shape of '{name}'")
+    sums = ((dim, sum_of(dim, dimensions)) for dim in known - dimensions.keys())
+    dimensions |= {dim: total for dim, total in sums if total is not None}
     return {
         name: replace(
             type, shape=whole[name] if name in whole else tuple(dimensions.get(str(d), d) for d in type.shape)

@@ -81,6 +81,7 @@ class RunTimeSizes:
         """Whether what operators such as NonZero give ends at its extent, and not at that of its buffer."""
         self._chosen_sizes: dict[str, tuple[Expression, Size]] = {}
         self._fixed: dict[str, str] = {}
+        self._sums: dict[Expression, Value] = {}
         self._steps: dict[Expression, tuple[Expression, Size]] = {}
         self._parts: dict[Expression, tuple[Value, int]] = {}
         self._made: dict[Value, Value] = {}
@@ -106,6 +107,8 @@ class RunTimeSizes:
         """The name of the input that holds a size, which has an input even if it has one value only: entry points of
         one network for other ranges have the same inputs."""
         extent, _ = self._chosen_sizes[size.name]
+        if extent in self._sums:
+            return self._sums[extent].name
         return self._fixed[size.name] if extent.known else self.ports[extent].name
 
     def _chosen(self, size: Size) -> Expression:
@@ -118,12 +121,17 @@ class RunTimeSizes:
         count = symbol(size.name, 0, (size.most - size.least) // size.step)
         extent = count * size.step + size.least if size.step > 1 else symbol(size.name, size.least, size.most)
         value = self.writer.graph.add_input(self.writer.fresh(size.name), TensorType(I64, ()))
-        if size.least == size.most:
+        if size.parts:
+            extent = expression(0)
+            for part in size.parts:
+                extent = extent + (self._chosen(part) if isinstance(part, Size) else part)
+            self._sums[extent] = value
+        elif size.least == size.most:
             extent, self._fixed[size.name] = expression(size.least), value.name
         else:
             self.ports[extent] = value
         self.ranges[value.name] = size.range
-        if size.step > 1 and not extent.known:
+        if size.step > 1 and not size.parts and not extent.known:
             self._steps[count] = extent, size
         self._chosen_sizes[size.name] = extent, size
         return extent
@@ -261,8 +269,16 @@ class RunTimeSizes:
             held = (
                 self._scalar(*self._parts[extent], origin) if extent in self._parts else self._computed(extent, origin)
             )
+            if extent in self._sums:
+                held = self._equal(held, self._sums[extent], origin)
             self.numbers[extent] = held
         return held
+
+    def _equal(self, number: Value, port: Value, origin: Origin) -> Value:
+        """``number``; a run in which an input of the graph holds another one ends."""
+        difference = self._add("Sub", [port, number], origin)
+        none = self._add("Bounded", [difference], origin, least=0, most=0)
+        return self._add("Add", [number, none], origin)
 
     def _checked(self, extent: Expression, origin: Origin) -> Value:
         """An input that is a size, held within its range."""

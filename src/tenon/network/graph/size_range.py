@@ -56,6 +56,8 @@ class Size:
     least: int
     most: int
     step: int = 1
+    parts: tuple[int | Size, ...] = ()
+    """Of a size that is a sum of others, what is added."""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -70,6 +72,18 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.range}"
+
+
+def sum_of(dim: str, known: Mapping[str, int | Size]) -> int | Size | None:
+    """The extent of a dimension whose name is a sum, as exporters write it (``past_length + 1``), of numbers and of
+    dimensions that are ``known``; None if it is not."""
+    words = [word.strip() for word in dim.split("+")]
+    parts = [int(word) if word.isascii() and word.isdigit() else known.get(word) for word in words]
+    present = tuple(part for part in parts if part is not None)
+    if len(words) < 2 or len(present) < len(words):
+        return None
+    least, most = (sum(p if isinstance(p, int) else getattr(p, end) for p in present) for end in ("least", "most"))
+    return least if least == most else Size(re.sub(r"\W+", "_", dim), least, most, parts=present)
 
 
 def read_dimension(text: str, name: str = "") -> int | Size:

@@ -30,10 +30,13 @@ void tn_true_shape(const Engine *engine, const Port *port, int64_t shape[TENON_M
   }
 }
 
+/* A size that is a state stays as it is. */
 void tn_set_largest_sizes(Engine *engine) {
   const Binding *binding = tn_engine_binding(engine);
-  for (int i = 0; i < binding->input_count; i++)
-    if (binding->inputs[i].tensor.is_size) set_number(engine, &binding->inputs[i], binding->inputs[i].tensor.most);
+  for (int i = 0; i < binding->input_count; i++) {
+    const TenonTensor *tensor = &binding->inputs[i].tensor;
+    if (tensor->is_size && !tensor->is_state) set_number(engine, &binding->inputs[i], tensor->most);
+  }
   memset(engine->given_shapes, 0, (size_t)binding->input_count * sizeof *engine->given_shapes);
 }
 
@@ -113,7 +116,7 @@ static void set_shape(Engine *engine, const Binding *binding, int input, const i
     if (port->extents[axis] < 0) continue;
     set_number(engine, holder_of(binding, port->extents[axis]), shape[axis]);
     engine->given_shapes[input].extents[axis] = shape[axis];
-    engine->given_shapes[input].is_given = 1;
+    engine->given_shapes[input].is_given = !port->tensor.is_state; /* a run changes that of a state */
   }
 }
 
