@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Time networks whose sizes a run chooses against the same networks compiled for each fixed size.
 
-    python bench/run_time_sizes.py [bert | mobilenet ...] [--repeat N] [--layers N] [--times]
+    python bench/run_time_sizes.py [bert | mobilenet ...] [--repeat N] [--layers N] [--strassen N] [--times]
 
 bert is an encoder of L = 16, 64, 128 of at most 128 positions; mobilenet a fully convolutional backbone of depthwise
-separable blocks for images of 64, 256, 512 of at most 512 rows and columns.  Their weights are random.  Both bundles run
+separable blocks for images of 64, 256, 512 of at most 512 rows and columns.  Their weights are random.  Both run
 in one process with one thread, their repetitions interleaved; prints milliseconds (minimum, median) and the ratios of
 both.  --times compares the times of single kernels instead.
 """
@@ -142,8 +142,9 @@ NETS: dict[str, tuple[Callable[..., Graph], tuple[int, ...]]] = {
 }
 
 
-def opened(graph: Graph, folder: Path, feeds: dict[str, Any], *, profile: bool) -> tenon.Engine:
-    engine = tenon.Engine(tenon.compile(graph, profile=profile).save(folder))
+def opened(graph: Graph, folder: Path, feeds: dict[str, Any], given: Any) -> tenon.Engine:
+    bundle = tenon.compile(graph, profile=given.times, strassen=given.strassen)
+    engine = tenon.Engine(bundle.save(folder))
     engine.run(feeds)
     return engine
 
@@ -180,6 +181,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int)
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--sizes", type=int, nargs="*")
+    parser.add_argument("--strassen", type=int, default=2, help="how often Strassen's algorithm may halve a product")
     given = parser.parse_args()
     more = {"layers": given.layers} if given.layers else {}
     for name in given.names or NETS:
@@ -194,8 +196,8 @@ def compare(make: Callable[..., Graph], more: dict[str, int], size: int, given: 
     dims = next(v for v in fixed.inputs if v.name == "x").type.dims
     x = np.random.default_rng(1).standard_normal(dims).astype(np.float32)
     engines = [
-        opened(any_size, folder / "any", {"x": x, **{n: size for n in any_size.sizes}}, profile=given.times),
-        opened(fixed, folder / "fixed", {"x": x}, profile=given.times),
+        opened(any_size, folder / "any", {"x": x, **dict.fromkeys(any_size.sizes, size)}, given),
+        opened(fixed, folder / "fixed", {"x": x}, given),
     ]
     if given.times:
         compare_kernels(engines, given.repeat)

@@ -12,7 +12,7 @@ needed is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ from tenon.machine.kernel_ir.narrow import Narrowed, positional_loops, widths
 from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount, StorePosition
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.upper import upper
-from tenon.machine.kernel_ir.walk import statements
+from tenon.machine.kernel_ir.walk import loads, statements
 from tenon.network.graph.types import I64
 
 _SPREAD = 4
@@ -68,8 +68,9 @@ def clipped(kernel: Kernel, needed: tuple[NeededAxis, ...], extents: int, *, nar
     for i, axis in enumerate(needed):
         number = Var(names.fresh("needed"), (Index((), axis.count + 1),), -i)
         numbers.setdefault((axis.bounds, axis.count), number)
-    cut = _Clipping(whole, narrow, [(axis, numbers[axis.bounds, axis.count]) for axis in needed])
-    body = cut.body(split.body, ())
+    needs = [_OutputNeed(axis, whole.params[axis.param], numbers[axis.bounds, axis.count]) for axis in needed]
+    cut = _Clipping(narrow, needs)
+    body = cut.without_unread(cut.body(split.body, ()))
     if not cut.used:
         return CutKernel(kernel, kernel)
     for (bounds, _), var in reversed(numbers.items()):
@@ -186,13 +187,59 @@ class _Split(Substitution):
 
 
 # --------------------------------------------------------------------------------------------------- clipping
+@dataclass(frozen=True)
+class _OutputNeed:
+    """What is needed of a result along an axis, by the variable of the number of positions."""
+
+    axis: NeededAxis
+    buffer: Buffer
+    var: Var
+
+    def place(self, store: Store) -> tuple[StorePosition, Index] | None:
+        """Where a store goes, and the first place that is not needed."""
+        place = self.axis.place(store) if store.buffer is self.buffer else None
+        return None if place is None else (place, (Index(((self.var, 1),)) + self.axis.start) * place.parts)
+
+
+@dataclass(frozen=True)
+class _PrivateNeed:
+    """What is read of memory of the thread: elements whose index along a dimension, times ``factor``, is at most the
+    number ``var`` times ``step`` plus ``more``."""
+
+    buffer: Buffer
+    dim: int
+    var: Var
+    factor: int
+    step: int
+    more: int
+
+    def place(self, store: Store) -> tuple[StorePosition, Index] | None:
+        """As ``_OutputNeed.place``."""
+        if store.buffer is not self.buffer:
+            return None
+        return StorePosition(store.index[self.dim] * self.factor, 1), Index(((self.var, self.step),)) + self.more + 1
+
+
+_Need = _OutputNeed | _PrivateNeed
+_Places = list[tuple[StorePosition, Index]]
+
+
 class _Clipping:
     """Cuts loops short; ``used`` are the variables of the extents that loops and tests depend on."""
 
-    def __init__(self, kernel: Kernel, narrow: bool, binds: Sequence[tuple[NeededAxis, Var]]) -> None:
-        self.kernel, self.narrow, self.binds = kernel, narrow, binds
+    def __init__(self, narrow: bool, needs: Sequence[_Need]) -> None:
+        self.narrow, self.needs = narrow, needs
+        self.numbers = list(dict.fromkeys(need.var for need in needs))
         self.used: set[Var] = set()
-        self.env: dict[Var, Index] = {}
+        self.first = True
+
+    def without_unread(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The statements, with those loops cut short that store what others do not read any more."""
+        for _ in range(_ROUNDS if self.used else 0):
+            outputs = tuple(need for need in self.needs if isinstance(need, _OutputNeed))
+            self.needs, self.first = (*outputs, *_private_needs(body, self.used)), False
+            body = self.body(body, ())
+        return body
 
     def body(self, body: tuple[Stmt, ...], cut: tuple[Var, ...]) -> tuple[Stmt, ...]:
         """Statements, of which a loop around is cut short by the extents ``cut``."""
@@ -200,112 +247,155 @@ class _Clipping:
 
     def versions(self, s: Stmt, cut: tuple[Var, ...]) -> Iterator[Stmt]:
         """A statement cut short, in versions for fewer positions if it is a tile."""
-        if isinstance(s, Outline) and self.narrow:
-            for axis, var in self.binds:
-                tile = self.tile(s, axis)
+        if isinstance(s, Outline) and self.narrow and self.first:
+            for var in self.numbers:
+                tile = self.tile(s, var)
                 if tile is not None:
-                    yield from self.narrowed(s, *tile, axis, var)
+                    self.used.add(var)
+                    yield from _narrowed(s, *tile)
                     return
         yield self.statement(s, cut)
 
-    def tile(self, s: Outline, axis: NeededAxis) -> tuple[Index, frozenset[Var]] | None:
-        """The position along an axis at which a tile of several begins, and its loops over these positions."""
-        places = self.places(outliving((s,)), axis)
-        if not places:
-            return None
+    def tile(self, s: Outline, var: Var) -> tuple[Index, frozenset[Var]] | None:
+        """How many positions from the beginning of a tile on are needed, and its loops over these positions."""
+        places = self.places(outliving((s,)), var)
         inner = {x.var for x in statements(s.body) if isinstance(x, Loop | Bind)}
-        stored, starts = dict[int, Var](), set[Index]()
-        for number, place in enumerate(places):
+        stored, needed = dict[int, Var](), set[Index]()
+        for number, (place, end) in enumerate(places or ()):
             moving = [(a, k) for a, k in place.at.terms if a.vars & inner]
             if place.parts != 1 or len(moving) != 1 or moving[0][1] != 1 or not isinstance(moving[0][0], Var):
                 return None
             stored[number] = moving[0][0]
-            starts.add(place.at - Index(tuple(moving)))
-        cut = positional_loops(s, stored)
-        return (starts.pop(), cut) if cut and len(starts) == 1 else None
-
-    def narrowed(self, s: Outline, start: Index, cut: frozenset[Var], axis: NeededAxis, var: Var) -> Iterator[Stmt]:
-        """A tile in versions of fewer positions, of which one runs."""
-        width = next(iter(cut)).below[0].const
-        left = Index(((var, 1),)) + axis.start - start  # positions of the tile that are needed
-        least = 1
-        for narrow in (*widths(width), width):
-            facts = (left - least, *([narrow - left] if narrow < width else []))
-            name = f"{s.name}_{narrow}" if narrow < width else s.name
-            about = f"{s.about}, the first {narrow} of its {width} positions" if narrow < width else s.about
-            body = Narrowed(cut, narrow).body(s.body) if narrow < width else s.body
-            yield If(facts, (Outline(name, body, about),))
-            least = narrow + 1
-        self.used.add(var)
+            needed.add(end - (place.at - Index(tuple(moving))))
+        cut = positional_loops(s, stored) if stored else None
+        return (needed.pop(), cut) if cut and len(needed) == 1 else None
 
     def statement(self, s: Stmt, cut: tuple[Var, ...]) -> Stmt:
+        """A statement cut short: a loop by a bound, another one by a test."""
         if not isinstance(s, BLOCKS) or isinstance(s, Instruction):
             return s
         stores = outliving((s,), own=isinstance(s, Loop) and s.kind == "parallel")
         if isinstance(s, Loop) and s.kind in ("serial", "parallel"):
-            bounds = [b for b in (self.end(s, stores, *bind) for bind in self.binds) if b is not None]
+            bounds = {var: end for var in self.numbers if (end := self.end(s, stores, var)) is not None}
             if bounds:
-                self.used |= {var for var, _ in bounds}
-                below = (*s.var.below, *(bound for _, bound in bounds))
-                var = replace(s.var, below=below)
+                self.used |= bounds.keys()
+                var = replace(s.var, below=(*s.var.below, *bounds.values()))
                 inside = _Renaming({s.var: var, **_defined(s.body)}).body(s.body)
-                inner = self.body(inside, (*cut, *(var for var, _ in bounds)))
-                return Loop(var, inner, s.kind)
-        facts = [f for f in (self.begins(s, stores, *bind) for bind in self.binds if bind[1] not in cut) if f]
-        made = replace(s, body=self.body(s.body, (*cut, *(var for var, _ in facts))))
-        if not facts:
-            return made
-        self.used |= {var for var, _ in facts}
-        return If(tuple(fact for _, fact in facts), (made,))
+                return Loop(var, self.body(inside, (*cut, *bounds)), s.kind)
+        open_numbers = [var for var in self.numbers if var not in cut] if self.first else []
+        facts = {var: fact for var in open_numbers if (fact := self.begins(s, stores, var)) is not None}
+        body = self.body(s.body, (*cut, *facts))
+        made = s if body == s.body else replace(s, body=body)
+        self.used |= facts.keys()
+        return If(tuple(facts.values()), (made,)) if facts else made
 
-    def end(self, s: Loop, stores: Sequence[Store] | None, axis: NeededAxis, var: Var) -> tuple[Var, Index] | None:
+    def end(self, s: Loop, stores: Sequence[Store] | None, var: Var) -> Index | None:
         """The iteration from which on all stores of a loop go beyond what is needed."""
-        places = self.places(stores, axis)
-        if places is None:
+        places = self.places(stores, var)
+        if places is None or any(var in a.vars for b in s.var.below for a, _ in b.terms):
             return None
         beyond: dict[int, list[Index]] = {}  # by how far an iteration moves
         inner = {x.var for x in statements(s.body) if isinstance(x, Loop | Bind)}
-        for place in places:
+        for place, limit in places:
             step = next((k for a, k in place.at.terms if a is s.var), 0)
             if step <= 0 or any(isinstance(a, Quotient) and s.var in a.vars for a, _ in place.at.terms):
                 return None
-            rest = _limit(axis, var, place) - _least(place.at - Index(((s.var, step),)), inner)
+            rest = limit - _least(place.at - Index(((s.var, step),)), inner)
             beyond.setdefault(step, []).append(rest)
         ends = [(_greatest(rests), step) for step, rests in beyond.items()]
         if any(rest is None for rest, _ in ends):
             return None
         last = _greatest([_ceil(rest, step) for rest, step in ends if rest is not None])
         most = min(b.span()[1] for b in s.var.below)
-        return None if last is None or last.span()[0] >= most else (var, last)
+        return None if last is None or last.span()[0] >= most else last
 
-    def begins(self, s: Stmt, stores: Sequence[Store] | None, axis: NeededAxis, var: Var) -> tuple[Var, Index] | None:
+    def begins(self, s: Stmt, stores: Sequence[Store] | None, var: Var) -> Index | None:
         """What is negative where all stores of a statement go beyond what is needed, if that can be."""
-        places = self.places(stores, axis)
+        places = self.places(stores, var)
         if places is None:
             return None
         inner = {x.var for x in statements((s,)) if isinstance(x, Loop | Bind)}
-        facts = [_limit(axis, var, place) - _least(place.at, inner) - 1 for place in places]
-        fact = _greatest(facts)
-        if fact is None or upper(Index(((var, 1),)) * places[0].parts - fact - 1) <= 0:
+        fact = _greatest([limit - _least(place.at, inner) - 1 for place, limit in places])
+        if fact is None or upper(Index(((var, 1),)) * places[0][0].parts - fact - 1) <= 0:
             return None  # it runs whenever anything is needed
-        return var, fact
+        return fact
 
-    def places(self, stores: Sequence[Store] | None, axis: NeededAxis) -> list[StorePosition] | None:
-        """Where stores go along an axis; None where there are none, or one may go elsewhere."""
-        if not stores:
-            return None
-        listed = list[StorePosition]()
-        for store in stores:
-            place = axis.place(store) if store.buffer is self.kernel.params[axis.param] else None
+    def places(self, stores: Sequence[Store] | None, var: Var) -> _Places | None:
+        """Where stores go, and the first places that are not needed by a number; None where one may go elsewhere."""
+        places: _Places = []
+        for store in stores or ():
+            candidates = (need.place(store) for need in self.needs if need.var is var)
+            place = next((p for p in candidates if p is not None), None)
             if place is None:
                 return None
-            listed.append(place)
-        return list(dict.fromkeys(listed))
+            places.append(place)
+        return list(dict.fromkeys(places)) or None
 
 
-def _limit(axis: NeededAxis, var: Var, place: StorePosition) -> Index:
-    """The first place that is not needed."""
-    return (Index(((var, 1),)) + axis.start) * place.parts
+def _narrowed(s: Outline, left: Index, cut: frozenset[Var]) -> Iterator[Stmt]:
+    """A tile of which ``left`` positions are needed, in versions of fewer positions, of which one runs."""
+    width = next(iter(cut)).below[0].const
+    least = 1
+    for narrow in widths(width):
+        about = f"{s.about}, the first {narrow} of its {width} positions"
+        version = Outline(f"{s.name}_{narrow}", Narrowed(cut, narrow).body(s.body), about)
+        yield If((left - least, narrow - left), (version,))
+        least = narrow + 1
+    yield If((left - least,), (s,))
+
+
+_ROUNDS = 2
+"""How often loops are cut short that store what later loops read."""
+
+_SCALES = ((1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (1, 2), (1, 4), (1, 8), (1, 16))
+"""(factor, step) of ``_PrivateNeed`` that are tried."""
+
+
+def _private_needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> Iterator[_PrivateNeed]:
+    """What is read of each memory of the thread."""
+    read: dict[Buffer, list[tuple[Load, tuple[Index, ...]]]] = {}
+    for load, facts in loads(body):
+        if load.buffer.space in ("register", "stack", "scratch"):
+            read.setdefault(load.buffer, []).append((load, facts))
+    for buffer, own in read.items():
+        for dim, extent in enumerate(buffer.shape):
+            for var in numbers if extent.const > 1 else ():
+                need = _private_need(buffer, dim, var, own)
+                if need is not None:
+                    yield need
+
+
+def _private_need(
+    buffer: Buffer, dim: int, var: Var, read: Sequence[tuple[Load, tuple[Index, ...]]]
+) -> _PrivateNeed | None:
+    """What is read along a dimension, by the scale that leaves the least for half of the largest number."""
+    number, half = Index(((var, 1),)), (var.below[0].const - 1) // 2
+    if not any(var in a.vars for load, facts in read for i in _bounds(load.index[dim], facts) for a, _ in i.terms):
+        return None
+    best: tuple[float, _PrivateNeed] | None = None
+    for factor, step in _SCALES:
+        more = max(upper(_last(load, dim) * factor - number * step, facts) for load, facts in read)
+        if more < float("inf"):
+            left = (half * step + more) / factor + 1
+            if left < buffer.shape[dim].const and (best is None or left < best[0]):
+                best = left, _PrivateNeed(buffer, dim, var, factor, step, int(more))
+    return None if best is None else best[1]
+
+
+def _bounds(i: Index, facts: tuple[Index, ...]) -> Iterator[Index]:
+    """The bounds of the variables of an index, of those in these, and facts."""
+    yield from facts
+    for atom, _ in i.terms:
+        for v in atom.vars:
+            for bound in v.below:
+                yield bound
+                yield from _bounds(bound, ())
+
+
+def _last(load: Load, dim: int) -> Index:
+    """The index of the last element of a load along a dimension."""
+    lanes = load.type.lanes // load.buffer.type.lanes if dim == len(load.index) - 1 else 1
+    return load.index[dim] + (lanes - 1)
 
 
 def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[Store] | None:

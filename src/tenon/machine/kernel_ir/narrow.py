@@ -26,21 +26,23 @@ def positional_loops(s: Outline, stored: Mapping[int, Var]) -> frozenset[Var] | 
         return None
     loops = {x.var: x for x in statements(s.body) if isinstance(x, Loop)}
     made = {x.buffer for x in statements(s.body) if isinstance(x, Alloc)}
-    found, dims = set(stored.values()), set[tuple[Buffer, int]]()
-    extents = {v.below for v in found}
-    if len(extents) != 1 or any(v not in loops or loops[v].kind != "unroll" for v in found):
+    positional, dims = set(stored.values()), set[tuple[Buffer, int]]()
+    extents = {v.below for v in positional}
+    if len(extents) != 1 or any(v not in loops or loops[v].kind != "unroll" for v in positional):
         return None
     accesses = [(b, at) for b, at in _accesses(s.body) if b in made]
     while True:
-        more = {(b, d) for b, at in accesses for d, i in enumerate(at) if any(a in found for a, _ in i.terms)} - dims
+        more = {
+            (b, d) for b, at in accesses for d, i in enumerate(at) if any(a in positional for a, _ in i.terms)
+        } - dims
         dims |= more
         alone = [_alone(at[d]) for b, at in accesses for d in range(len(at)) if (b, d) in dims]
         if any(v is None or v not in loops or loops[v].kind != "unroll" or v.below not in extents for v in alone):
             return None
-        reached = {v for v in alone if v is not None} - found
+        reached = {v for v in alone if v is not None} - positional
         if not reached and not more:
-            return frozenset(found)
-        found |= reached
+            return frozenset(positional)
+        positional |= reached
 
 
 def _alone(i: Index) -> Var | None:

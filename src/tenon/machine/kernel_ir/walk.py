@@ -82,3 +82,25 @@ def values(body: tuple[Stmt, ...]) -> Iterator[Expr]:
             waiting += e.args
         elif isinstance(e, Guarded):
             waiting += (e.value, e.other)
+
+
+def loads(body: tuple[Stmt, ...], facts: tuple[Index, ...] = ()) -> Iterator[tuple[Load, tuple[Index, ...]]]:
+    """The loads of statements, with the tests around them."""
+    for s in body:
+        match s:
+            case Let() | Store() | Bind():
+                yield from loads_of(s.value, facts)
+        if isinstance(s, BLOCKS):
+            yield from loads(s.body, (*facts, *s.facts) if isinstance(s, If) else facts)
+
+
+def loads_of(e: Expr, facts: tuple[Index, ...]) -> Iterator[tuple[Load, tuple[Index, ...]]]:
+    """The loads of a value, with the tests around them."""
+    if isinstance(e, Load):
+        yield e, facts
+    elif isinstance(e, Op):
+        for a in e.args:
+            yield from loads_of(a, facts)
+    elif isinstance(e, Guarded):
+        yield from loads_of(e.value, (*facts, *e.facts))
+        yield from loads_of(e.other, facts)

@@ -10,7 +10,7 @@ statement, each under a test.  Of everything that is left out, whatever the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from tenon.errors import InternalError
@@ -40,6 +40,7 @@ from tenon.machine.kernel_ir.needed import NeededAxis
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import Facts, upper
+from tenon.machine.kernel_ir.walk import loads
 
 
 class LeftOutError(InternalError):
@@ -66,7 +67,7 @@ class _SideBySide:
         self.inner = self.inside_of_numbers(needed)
         self.to_whole = Substitution({})
         self.copies: dict[Buffer, Buffer] = {b: b for b in kernel.params}  # of the cut kernel, by those of the whole
-        self.loads = list(_loads(self.inner, ()))
+        self.loads = list(loads(self.inner))
         self.shown = 0
 
     def inside_of_numbers(self, needed: Sequence[NeededAxis]) -> tuple[Stmt, ...]:
@@ -235,29 +236,3 @@ def _below(load: Load, store: Store, facts: Facts) -> bool:
 
 def _impossible(facts: Facts) -> bool:
     return any(upper(f, (*facts[:i], *facts[i + 1 :])) < 0 for i, f in enumerate(facts))
-
-
-def _loads(body: tuple[Stmt, ...], facts: Facts) -> Iterator[tuple[Load, Facts]]:
-    """The loads of statements, with the tests around them."""
-    for s in body:
-        match s:
-            case Let() | Store():
-                yield from _loads_of(s.value, facts)
-            case Bind():
-                yield from _loads_of(s.value, facts)
-                yield from _loads(s.body, facts)
-            case If():
-                yield from _loads(s.body, (*facts, *s.facts))
-            case Loop() | Outline() | Instruction():
-                yield from _loads(s.body, facts)
-
-
-def _loads_of(e: Expr, facts: Facts) -> Iterator[tuple[Load, Facts]]:
-    if isinstance(e, Load):
-        yield e, facts
-    elif isinstance(e, Op):
-        for a in e.args:
-            yield from _loads_of(a, facts)
-    elif isinstance(e, Guarded):
-        yield from _loads_of(e.value, (*facts, *e.facts))
-        yield from _loads_of(e.other, facts)
