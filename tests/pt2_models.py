@@ -57,6 +57,33 @@ def call(target: str, result: str | tuple[str, ...], **arguments: Any) -> dict[s
     }
 
 
+def body(
+    name: str,
+    calls: Sequence[Mapping[str, Any]],
+    shapes: Mapping[str, Sequence[int]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    kinds: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A graph as an argument of a call."""
+    kinds = dict(kinds or {})
+    graph = {
+        "inputs": [argument(each) for each in inputs],
+        "outputs": [argument(each) for each in outputs],
+        "nodes": list(calls),
+        "tensor_values": {each: described(shape, kinds.get(each, "float32")) for each, shape in shapes.items()},
+    }
+    return {"as_graph": {"name": name, "graph": graph}}
+
+
+def numbered(target: str, result: tuple[str, ...], *arguments: Any) -> dict[str, Any]:
+    """A call of a higher-order operator, whose arguments have no names; each result is one of its own."""
+    made = call(target, "", **{str(i): given for i, given in enumerate(arguments)})
+    for each in made["inputs"]:
+        each["name"] = ""
+    return {**made, "outputs": [argument(each) for each in result]}
+
+
 def pt2(
     calls: Sequence[Mapping[str, Any]],
     shapes: Mapping[str, Sequence[int]],

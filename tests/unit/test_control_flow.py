@@ -1,10 +1,12 @@
-"""Control flow of Paddle; in formats without support for it, it is rejected by name, and no branch is imported in its
-place.  That of ONNX, TensorFlow and TFLite has tests of its own.
+"""Control flow of Paddle and PyTorch; where there is none, it is rejected by name, and no branch takes its place.
+
+That of ONNX, TensorFlow and TFLite has tests of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,11 +14,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_models import model, node
-from pt2_models import call, pt2
+from pt2_models import body, call, numbered, pt2
 from small_models import mxnet_symbol, paddle, paddle_operator
 from tenon.errors import ShapeError, UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Array, Graph
 from tenon.network.ops.scan import Scan
 from tflite_models import Model
 from wire import field, message
@@ -120,11 +123,86 @@ def test_mxnet_subgraphs_are_rejected(op: str) -> None:
         importers.load(symbol, {"data": (1, 4)})
 
 
-@pytest.mark.parametrize("name", ["cond", "while_loop", "map_impl"])
+@pytest.mark.parametrize("name", ["while_loop_stack_output", "associative_scan"])
 def test_pytorch_subgraphs_are_rejected(name: str) -> None:
     calls = [call(f"higher_order.{name}", "y", pred="x"), call("aten.relu.default", "z", self="y")]
     archive = pt2(calls, {"x": (1, 4), "y": (1, 4), "z": (1, 4)}, ["x"], ["z"])
     with pytest.raises(UnsupportedError, match=name):
+        importers.load(archive)
+
+
+def evaluated(graph: Graph, **inputs: Any) -> list[Array]:
+    return list(
+        evaluate(graph, {v.name: np.asarray(inputs[v.name], v.type.dtype.numpy) for v in graph.inputs}).values()
+    )
+
+
+def test_pytorch_cond() -> None:
+    """torch.cond, whose branches read a weight, too."""
+    shapes = {"x": (2, 3), "w": (3,)}
+    yes = body("yes", [call("aten.mul.Tensor", "p", self="x", other="w")], {**shapes, "p": (2, 3)}, ["x", "w"], ["p"])
+    no = body("no", [call("aten.neg.default", "q", self="x")], {**shapes, "q": (2, 3)}, ["x", "w"], ["q"])
+    calls = [numbered("higher_order.cond", ("y",), "c", yes, no, ("x", "w"))]
+    weights = {"w": np.array([1, 2, 3], np.float32)}
+    made = pt2(calls, {"x": (2, 3), "c": (), "y": (2, 3)}, ["c", "x"], ["y"], weights, {"c": "bool"})
+    graph, x = importers.load(made), np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert [node.op.name for node in graph] == ["If", "Identity"]
+    np.testing.assert_array_equal(evaluated(graph, c=True, x=x)[0], x * [1, 2, 3])
+    np.testing.assert_array_equal(evaluated(graph, c=False, x=x)[0], -x)
+
+
+@pytest.mark.parametrize("start", [None, 0, 3])
+def test_pytorch_while_loop(start: int | None) -> None:
+    """Whose count is known, few, or given."""
+    shapes = {"i": (), "x": (2,), "w": (2,), "more": (), "y": (2,), "j": ()}
+    kinds = {"i": "int64", "j": "int64", "more": "bool"}
+    condition = body(
+        "condition", [call("aten.lt.Scalar", "more", self="i", other=5)], shapes, ["i", "x", "w"], ["more"], kinds
+    )
+    calls = [call("aten.add.Tensor", "j", self="i", other=1), call("aten.add.Tensor", "y", self="x", other="w")]
+    step = body("step", calls, shapes, ["i", "x", "w"], ["j", "y"], kinds)
+    given = {"w": np.array([1, 10], np.float32)} | ({} if start is None else {"i": np.array(start, np.int64)})
+    loop = numbered("higher_order.while_loop", ("last", "sum"), condition, step, ("i", "x"), ("w",))
+    inputs = ["x"] if start is not None else ["i", "x"]
+    described = {"i": (), "x": (2,), "last": (), "sum": (2,)}
+    kinds = {"i": "int64", "last": "int64"}
+    graph = importers.load(pt2([loop], described, inputs, ["last", "sum"], given, kinds))
+    scans = [node.op for node in graph if isinstance(node.op, Scan)]
+    assert [(op.count, op.counted) for op in scans] == {None: [(2**31 - 1, True)], 0: [(5, False)], 3: []}[start]
+    for first in (0, 2, 7) if start is None else (start,):
+        last, sum = evaluated(graph, i=first, x=[0.5, 0.25])
+        assert last == max(first, 5)
+        np.testing.assert_array_equal(sum, np.array([0.5, 0.25]) + max(0, 5 - first) * np.array([1, 10]))
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_pytorch_scan_and_map(states: bool) -> None:
+    shapes = {"h": (2,), "x": (2,), "s": (2,)}
+    calls = [call("aten.add.Tensor", "s", self="h", other="x")]
+    if states:
+        step = body("step", calls, shapes, ["h", "x"], ["s", "s"])
+        loop = numbered("higher_order.scan", ("last", "all"), step, ("h",), ("xs",), ())
+    else:
+        step = body("step", calls, shapes, ["x", "h"], ["s"])
+        loop = numbered("higher_order.map_impl", ("all",), step, ("xs",), ("h",))
+    graph = importers.load(pt2([loop], {"h": (2,), "xs": (4, 2), "last": (2,), "all": (4, 2)}, ["h", "xs"], ["all"]))
+    h, xs = np.array([1, 2], np.float32), np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_array_equal(evaluated(graph, h=h, xs=xs)[0], h + (xs.cumsum(0) if states else xs))
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "words"),
+    [
+        ("cond", ("x", "x", "x", ("x",)), "its condition has 4 elements, not one"),
+        ("scan", ("x", (), ("x",), ()), "its argument 0 is no graph"),
+        ("scan", (body("b", [], {}, [], []), ("x",), (), ()), "it cuts no tensor into slices"),
+        ("map_impl", (body("b", [], {"a": (1,)}, ["a"], ["a"]), ("x",), ("x",)), "takes 1 tensors, and gets 2"),
+        ("map_impl", ("x", [1, 2], ()), "its argument 1 lists numbers"),
+    ],
+)
+def test_pytorch_control_that_does_not_fit(operator: str, arguments: tuple[Any, ...], words: str) -> None:
+    archive = pt2([numbered(f"higher_order.{operator}", ("y",), *arguments)], {"x": (4,), "y": (4,)}, ["x"], ["y"])
+    with pytest.raises(UnsupportedError, match=words):
         importers.load(archive)
 
 

@@ -131,7 +131,22 @@ class Images(nn.Module):  # type: ignore[misc]
         )
 
 
+class Decides(nn.Module):
+    """A loop and a conditional."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        from torch._higher_order_ops import while_loop
+
+        _, y = while_loop(lambda i, y: i < 40, lambda i, y: (i + 1, torch.tanh(self.layer(y))), (torch.tensor(0), x))
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (y,))
+
+
 MODULES |= {
+    "decides": (lambda: Decides(), (6, 4)),
     "parts": (lambda: Parts(), (2, 5, 6)),
     "images": (lambda: Images(), (1, 3, 8, 10)),
     "lstm": (lambda: nn.LSTM(5, 7, 2, bidirectional=True, batch_first=True), (2, 6, 5)),

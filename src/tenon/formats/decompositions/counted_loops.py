@@ -32,6 +32,8 @@ def known_count(states: Sequence[LoopState], condition: Value) -> int | None:
     """How often a body runs at least once and then as long as ``condition``, which it computes, holds; None where that
     is not known.  Raises RefusedError for a loop without end."""
     node = condition.producer
+    while node is not None and isinstance(node.op, View):
+        node = node.input(0).producer
     if node is not None and isinstance(node.op, And):
         known = [count for i in (0, 1) if (count := known_count(states, node.input(i))) is not None]
         return min(known) if len(known) == 2 else None

@@ -15,7 +15,13 @@ import numpy as np
 from tenon.errors import InputError, ModelError, Problem, UnsupportedError
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.pytorch.ops import OPERATORS
-from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, operator_name
+from tenon.formats.importers.pytorch.program import (
+    ProgramRef,
+    PytorchCall,
+    PytorchGraph,
+    PytorchProgram,
+    operator_name,
+)
 from tenon.formats.importers.pytorch.walk import graph_of
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.arrays import as_array
@@ -108,7 +114,7 @@ class _ExportReader:
             elif node.op == "get_attr":
                 self.constant(node.name, getattr(exported.graph_module, node.target))
             elif node.op == "call_function" and node.target is not operator.getitem and node.users:
-                self.program.calls.append(self.call(node))
+                self.program.calls.append(self.call(node, exported.graph_module, ""))
             elif node.op == "output":
                 self.program.outputs = self.returned(node.args[0])
 
@@ -138,26 +144,54 @@ class _ExportReader:
         kind = str(tensor.dtype).removeprefix("torch.")
         return tuple(d if isinstance(d, int) else str(d) for d in tensor.shape), kind
 
-    def call(self, node: Any) -> PytorchCall:
+    def body(self, module: Any, prefix: str) -> PytorchGraph:
+        """A graph among the arguments of a call."""
+        inputs, calls, outputs = list[str](), list[PytorchCall](), list[Any]()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                inputs.append(prefix + node.name)
+            elif node.op == "get_attr":
+                self.constant(prefix + node.name, getattr(module, node.target))
+            elif node.op == "call_function" and node.target is not operator.getitem and node.users:
+                calls.append(self.call(node, module, prefix))
+            elif node.op == "output":
+                results = self.plain(node.args[0], module, prefix)
+                outputs = results if isinstance(results, list) else [results]
+        return PytorchGraph(inputs, calls, outputs)
+
+    def call(self, node: Any, module: Any, prefix: str) -> PytorchCall:
+        """A node of a module's graph, of whose values the names begin with ``prefix``."""
         meta = node.meta.get("val")
         several = isinstance(meta, list | tuple)
         if several:
-            picks = {user.args[1]: user.name for user in node.users if user.target is operator.getitem}
+            picks = {user.args[1]: prefix + user.name for user in node.users if user.target is operator.getitem}
             results = [picks.get(i, "") for i in range(len(meta))]
         else:
-            results = [node.name]
+            results = [prefix + node.name]
         first = meta[0] if several and meta else meta
         shape, kind = self.described(first) if self.torch.is_tensor(first) else (("unknown",), "")
-        return PytorchCall(operator_name(str(node.target)), node.name, self.arguments(node), results, shape, kind)
-
-    def arguments(self, node: Any) -> dict[str, Any]:
-        """Arguments by their names in the schema, tensors as ``ProgramRef``."""
+        target = operator_name(str(node.target))
         if not hasattr(node.target, "_schema"):
-            return {}
+            target = f"higher_order.{target.rpartition('.')[2]}"
+        arguments = self.arguments(node, module, prefix)
+        return PytorchCall(target, prefix + node.name, arguments, results, shape, kind)
+
+    def arguments(self, node: Any, module: Any, prefix: str) -> dict[str, Any]:
+        """Arguments by their names in the schema, or by number where there is none; tensors as ``ProgramRef``."""
+        if not hasattr(node.target, "_schema"):
+            return {str(i): self.plain(value, module, prefix) for i, value in enumerate(node.args)}
         schema = node.target._schema.arguments
         given = {a.name: a.default_value for a in schema if a.has_default_value()}
         given |= dict(zip((a.name for a in schema), node.args, strict=False)) | node.kwargs
-        return {name: _plain(value) for name, value in given.items()}
+        return {name: self.plain(value, module, prefix) for name, value in given.items()}
+
+    def plain(self, given: Any, module: Any, prefix: str) -> Any:
+        if hasattr(given, "meta") and hasattr(given, "op"):
+            held = getattr(module, given.target, None) if given.op == "get_attr" else None
+            if hasattr(held, "graph"):
+                return self.body(held, f"{prefix}{given.name}/")
+            return ProgramRef(prefix + given.name)
+        return [self.plain(item, module, prefix) for item in given] if isinstance(given, list | tuple) else given
 
     def returned(self, nodes: Sequence[Any]) -> list[str]:
         specs = self.exported.graph_signature.output_specs
@@ -166,9 +200,3 @@ class _ExportReader:
             for node, spec in zip(nodes, specs, strict=False)
             if spec.kind.name == "USER_OUTPUT" and hasattr(node, "name")
         ]
-
-
-def _plain(given: Any) -> Any:
-    if hasattr(given, "meta") and hasattr(given, "op"):
-        return ProgramRef(given.name)
-    return [_plain(item) for item in given] if isinstance(given, list | tuple) else given

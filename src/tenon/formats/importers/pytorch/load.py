@@ -15,7 +15,14 @@ import numpy as np
 from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.pytorch.node import TYPES
-from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, Shape, operator_name
+from tenon.formats.importers.pytorch.program import (
+    ProgramRef,
+    PytorchCall,
+    PytorchGraph,
+    PytorchProgram,
+    Shape,
+    operator_name,
+)
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.archive import SIGNATURE, Archive
 from tenon.network.graph.bind import Shapes
@@ -85,6 +92,7 @@ class _ArchiveReader:
         self.graph, self.signature = module["graph"], module["signature"]
         self.stored = {**self.configuration("weights"), **self.configuration("constants")}
         self.program = PytorchProgram(file.stem, remedy=_DECOMPOSE)
+        self.calls = self.program.calls
         self.ports()
         self.nodes(self.graph, "")
         self.returned()
@@ -129,17 +137,18 @@ class _ArchiveReader:
     def nodes(self, graph: Mapping[str, Any], prefix: str) -> None:
         for node in graph["nodes"]:
             operator = operator_name(node["target"])
-            arguments = {a["name"]: self.value(a["arg"], prefix) for a in node["inputs"]}
             if operator in _WRAPPERS:
                 self.inlined(node, prefix)
                 continue
+            named = ((a["name"] or str(i), a["arg"]) for i, a in enumerate(node["inputs"]))
+            arguments = {name: self.value(argument, prefix) for name, argument in named}
             results = [prefix + name if name else "" for name in _names(node["outputs"])]
             if not any(results):
                 continue  # an assertion
             first = next(r for r in results if r).removeprefix(prefix)
             shape, kind = self.described(graph, first) if first in graph["tensor_values"] else (["unknown"], "")
             name = prefix + str(node.get("name") or first)
-            self.program.calls.append(PytorchCall(operator, name, arguments, results, shape, kind))
+            self.calls.append(PytorchCall(operator, name, arguments, results, shape, kind))
 
     def inlined(self, node: Mapping[str, Any], prefix: str) -> None:
         """The body of ``with torch.no_grad():`` and its like, in the place of the call."""
@@ -156,7 +165,16 @@ class _ArchiveReader:
 
     def identity(self, name: str, value: Any, graph: Mapping[str, Any], like: Mapping[str, Any]) -> None:
         shape, kind = self.described(graph, like["as_tensor"]["name"])
-        self.program.calls.append(PytorchCall("alias", name, {"self": value}, [name], shape, kind))
+        self.calls.append(PytorchCall("alias", name, {"self": value}, [name], shape, kind))
+
+    def body(self, given: Mapping[str, Any], prefix: str) -> PytorchGraph:
+        """A graph among the arguments of a call."""
+        graph, inner, outside = given["graph"], f"{prefix}{given['name']}/", self.calls
+        self.calls = []
+        self.nodes(graph, inner)
+        calls, self.calls = self.calls, outside
+        inputs = [inner + port.get("as_tensor", {}).get("name", "") for port in graph["inputs"]]
+        return PytorchGraph(inputs, calls, [self.value(each, inner) for each in graph["outputs"]])
 
     def value(self, argument: Mapping[str, Any], prefix: str) -> Any:
         """An argument: the union of the schema as plain values, tensors as ``ProgramRef``."""
@@ -168,6 +186,8 @@ class _ArchiveReader:
                 return [ProgramRef(prefix + t["name"]) for t in given]
             case "as_optional_tensors":
                 return [self.value(t, prefix) for t in given]
+            case "as_graph":
+                return self.body(given, prefix)
             case "as_sym_int":
                 return _extent(given)
             case "as_sym_ints":
@@ -220,4 +240,4 @@ def _strided(data: bytes, meta: Mapping[str, Any]) -> Array:
     if last >= whole.size or math.prod(sizes) > whole.size:
         raise FormatError(f"a weight of shape {sizes} does not fit the {len(data)} bytes that are stored")
     steps = [s * dtype.itemsize for s in strides]
-    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(whole[offset:], sizes, steps))
+    return np.array(np.lib.stride_tricks.as_strided(whole[offset:], sizes, steps), order="C")

@@ -20,7 +20,8 @@ class ProgramRef:
 
 @dataclass(frozen=True)
 class PytorchCall:
-    """One operator: ``conv2d`` of ATen, ``space.name`` of others.  ``results`` has a name for each result that is read
+    """One operator: ``conv2d`` of ATen, ``space.name`` of others.  ``arguments`` are by name, or by number where they
+    have none; ``results`` has a name for each result that is read
     and "" for the others; ``shape`` and ``kind`` are those of the first."""
 
     operator: str
@@ -29,6 +30,15 @@ class PytorchCall:
     results: Sequence[str]
     shape: Shape
     kind: str
+
+
+@dataclass(frozen=True)
+class PytorchGraph:
+    """A graph among the arguments of a call: names of its inputs, its calls, and what it gives."""
+
+    inputs: Sequence[str]
+    calls: Sequence[PytorchCall]
+    outputs: Sequence[Any]
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError, unknown
+from tenon.formats.importers.pytorch.control import CONTROL, ControlCall
 from tenon.formats.importers.pytorch.node import TYPES, PytorchNode
 from tenon.formats.importers.pytorch.ops import MOVEMENT, OPERATORS
 from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, Shape
@@ -51,6 +52,9 @@ class _CallImporter:
         with self.builder.layer(call.name, call.operator, *results):
             name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
             name = name.removesuffix("_") if inside else name
+            if name in CONTROL:
+                self.assign(call.results, CONTROL[name](ControlCall(self, call)))
+                return
             if name not in OPERATORS and name.removesuffix("_copy") in MOVEMENT:
                 name = name.removesuffix("_copy")
             arguments = {key: self.value(given) for key, given in call.arguments.items()}
@@ -61,13 +65,16 @@ class _CallImporter:
             read = [i for i, result in enumerate(call.results) if result]
             shape = tuple(int(d) for d in call.shape)
             outputs = OPERATORS[name](PytorchNode(self.builder, name, arguments, (shape, call.kind), read))
-            for result, value in zip(call.results, [outputs] if isinstance(outputs, Value) else outputs, strict=False):
-                if result:
-                    self.builder[result] = value
+            self.assign(call.results, [outputs] if isinstance(outputs, Value) else outputs)
             operand = next(_refs(call.arguments.values()), "")
             if inside and results and self.builder[results[0]] is not self.builder[operand]:
                 self.views.write(operand, self.builder[results[0]])
             self.views.note(name, operand, arguments, results)
+
+    def assign(self, results: Sequence[str], values: Sequence[Value]) -> None:
+        for result, value in zip(results, values, strict=False):
+            if result:
+                self.builder[result] = value
 
     def value(self, given: Any) -> Any:
         if isinstance(given, ProgramRef):
