@@ -408,7 +408,7 @@ int main(int count, char **arguments) {
     else tenon_fail("no option %s: try --help", option);
   }
   if (settings.labels != NULL) take_labels(settings.labels);
-  tenon_reset();
+  tenon_reset_states();
   take_all(files, arguments, &settings);
   start_threads(settings.threads);
   run(settings.repeat);

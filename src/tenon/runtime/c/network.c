@@ -48,9 +48,9 @@ int tenon_next_step(int step) {
 #endif
 
 #ifdef TENON_STATES
-void tenon_reset(void) { TENON_JOIN(TENON_ENTRY, _reset)(tenon_mutable); }
+void tenon_reset_states(void) { TENON_JOIN(TENON_ENTRY, _reset)(tenon_mutable); }
 #else
-void tenon_reset(void) {}
+void tenon_reset_states(void) {}
 #endif
 
 int tenon_is_state(const TenonPort *input) {

@@ -26,7 +26,7 @@ extern const size_t tenon_mutable_size, tenon_activations_size;
 int tenon_run(void);
 
 /* Gives the states their initial content, with TENON_STATES; else there are none. */
-void tenon_reset(void);
+void tenon_reset_states(void);
 /* Whether an input is a state, which lies at the place of an output: a run finds there what the one before left. */
 int tenon_is_state(const TenonPort *input);
 
