@@ -120,9 +120,11 @@ class Grower:
         self.keep(self.node("Sub", t.name, self.node("ReduceMean", t.name, axes, keepdims=1)), t.shape)
 
     def add_choice(self) -> None:
+        """What is positive, and what is not a thousandth part of it: a continuous function."""
         t = self.any()
-        sure = self.node("Greater", self.node("Mul", t.name, self.constant(1e6, np.float32)), t.name)
-        self.keep(self.node("Where", sure, t.name, self.constant(0.5, np.float32)), t.shape)
+        positive = self.node("Greater", t.name, self.constant(0, np.float32))
+        small = self.node("Mul", t.name, self.constant(0.001, np.float32))
+        self.keep(self.node("Where", positive, t.name, small), t.shape)
 
     def add_transpose(self) -> None:
         t = self.any(lambda t: len(t.shape) > 1)

@@ -32,12 +32,13 @@ import numpy as np
 
 from tenon.errors import FormatError, InputError, InternalError, Problem, ShapeError
 from tenon.formats.graph_builder.errors import RefusedError, no_such_tensors
+from tenon.formats.graph_builder.size_number import sized_dims
+from tenon.formats.graph_builder.sized_ints import sized_ints
 from tenon.network import ops
 from tenon.network.graph.bind import ANY_RANK, Shapes, bind_types, remedy
 from tenon.network.graph.fixed import bindings, data_for
 from tenon.network.graph.graph import Array, Graph, Origin, Value
 from tenon.network.graph.random_weights import placeholder
-from tenon.network.graph.sized_node import FIX
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.graph.writer import HOSTILE, Mark, Writer, is_known, reason
 
@@ -184,7 +185,7 @@ class GraphBuilder:
 
     def ints(self, *numbers: int) -> Value:
         """An i64 vector."""
-        return self.constant(np.array(numbers, np.int64), "ints")
+        return sized_ints(self, numbers)
 
     def floats(self, *numbers: float) -> Value:
         """An f32 vector; of one number it broadcasts against anything."""
@@ -214,10 +215,11 @@ class GraphBuilder:
         return self.type(value).rank
 
     def dims(self, value: Value) -> tuple[int, ...]:
-        """A value's shape as integers.  Raises RefusedError when it is not known, or not before a run."""
-        if value in self.writer.sizes.extents:
-            raise RefusedError("it asks for extents that are known only at run time", FIX)
-        return self.type(value).dims
+        """A value's shape as integers, which are ``SizeNumber`` where only a run knows them.  Raises RefusedError when
+        it is not known."""
+        dims = self.type(value).dims
+        own = self.writer.sizes.extents.get(value)
+        return dims if own is None else sized_dims(dims, own)
 
     def _fails(self, value: Value) -> bool:
         """Whether a value has no type because a layer before it was refused."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.graph_builder.sized_ints import sized_ints
 from tenon.network.graph.graph import Array, Origin, Value
 from tenon.network.graph.writer import Writer, is_known
 
@@ -197,7 +198,7 @@ class NodeContext:
 
     def ints(self, *numbers: int) -> Value:
         """A constant of rank 1, i64."""
-        return self.builder.constant(np.array(numbers, np.int64), "ints")
+        return sized_ints(self.builder, numbers)
 
     def reshape(self, x: Value, *dims: int) -> Value:
         return self.add("Reshape", x, self.ints(*dims))
