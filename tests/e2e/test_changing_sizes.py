@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import sized_networks
 import tenon
@@ -68,9 +69,48 @@ def test_checks_and_times(place: Path) -> None:
     assert "MatMul" in succeeds("profile", "out", "--shape", "L=4", cwd=place)
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a detector for images of 32 to 96 pixels, with channels last, and an image of noise."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "detector.onnx").write_bytes(sized_networks.detector().SerializeToString())
+    sizes = ("--shape", "H=32..96:32", "--shape", "W=32..96:32", "--data-format", "x=NHWC")
+    how = ("--mean", "127.5", "--scale", "1/127.5", "--no-tuning")
+    succeeds("compile", "detector.onnx", *sizes, *how, "-o", "out", cwd=folder)
+    noise = np.random.default_rng(0).integers(0, 256, (150, 220, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "photo.png")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("size", "used"),
+    [((96, 64), (64, 96)), ((220, 150), (64, 96)), ((40, 80), (96, 32)), ((64, 64), (64, 64)), ((3, 90), (96, 32))],
+)
+def test_images(photos: Path, size: tuple[int, int], used: tuple[int, int]) -> None:
+    """An image keeps its size as far as the ranges go."""
+    photo = Image.open(photos / "photo.png").resize(size)
+    photo.save(photos / "resized.png")
+    succeeds("run", "out", "resized.png", "--output", "y.npz", cwd=photos)
+    pixels = np.asarray(photo.resize(used[::-1], Image.Resampling.BILINEAR), np.float32) / 127.5 - 1
+    right = by_onnxruntime(sized_networks.detector(), {"x": pixels.transpose(2, 0, 1)[None]})
+    results = np.load(photos / "y.npz")
+    for name, array in right.items():
+        np.testing.assert_allclose(results[name], array, rtol=1e-3, atol=1e-3)
+    assert "x  f32[1,H:32..96:32,W:32..96:32,3]" in succeeds("inspect", "out", cwd=photos)
+
+
 REFUSED = {
     ("benchmark", "out", "--shape", "L=33"): "size 'L' is 33, and the network was compiled for 1..32",
     ("benchmark", "out", "--shape", "M=3"): "--shape M: out has L:1..32: a bundle's shapes are fixed",
+    (
+        "compile",
+        "encoder.onnx",
+        *RANGE,
+        "--emit",
+        "exe",
+        "-o",
+        "x",
+    ): "--emit exe: its program takes inputs of fixed shapes",
     ("validate", "encoder.onnx", *RANGE, "--layers"): "layers are compared for fixed shapes only, and runs choose L",
     (
         "quantize",

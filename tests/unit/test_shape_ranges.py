@@ -108,14 +108,14 @@ def test_command_line(tmp_path: Path) -> None:
     succeeds("compile", "net.onnx", "--shape", "n=1..8", "-o", "out", "--no-tuning", cwd=tmp_path)
     assert "x  f32[1,n:1..8]" in succeeds("inspect", "out", cwd=tmp_path)
     assert "x  f32[1,n:1..8]" in succeeds("inspect", "net.onnx", "--shape", "n=1..8", cwd=tmp_path)
-    for n in (1, 5, 8):
-        x, z = np.linspace(-1, 1, n, dtype=np.float32)[None], np.full(n, n, np.float32)
-        np.save(tmp_path / "x.npy", x)
-        np.save(tmp_path / "z.npy", z)
-        succeeds("run", "out", "--input", "x=x.npy", "--input", "z=z.npy", "--output", "y.npz", cwd=tmp_path)
-        results = np.load(tmp_path / "y.npz")
-        np.testing.assert_array_equal(results["y"], np.maximum(x, 0))
-        np.testing.assert_array_equal(results["w"], -z)
+    n = 8
+    x, z = np.linspace(-1, 1, n, dtype=np.float32)[None], np.full(n, n, np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "z.npy", z)
+    succeeds("run", "out", "--input", "x=x.npy", "--input", "z=z.npy", "--output", "y.npz", cwd=tmp_path)
+    results = np.load(tmp_path / "y.npz")
+    np.testing.assert_array_equal(results["y"], np.maximum(x, 0))
+    np.testing.assert_array_equal(results["w"], -z)
     np.save(tmp_path / "z.npy", np.zeros(3, np.float32))
     done = command("run", "out", "--input", "x=x.npy", "--input", "z=z.npy", cwd=tmp_path)
     assert done.returncode == 2

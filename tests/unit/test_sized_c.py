@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tenon
-from libtenon import CLIENTS, needed, run, sanitized_client, succeeded
+from libtenon import CLIENTS, client, needed, run, sanitized_client, sdk_for_clients, succeeded
 from sized import planes
 from tenon.runtime.bundle import Bundle
 
@@ -53,9 +53,13 @@ def test_entry_point_never_leaves_its_memory(bundle: Bundle, tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (0, b"25 375\n"), done.stderr
 
 
-def test_libtenon(bundle: Bundle, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sanitizers", ["", pytest.param(SANITIZERS, marks=pytest.mark.slow)])
+def test_libtenon(bundle: Bundle, tmp_path: Path, sanitizers: str) -> None:
     """Shapes by input and all at once, arrays without gaps, and what does not fit."""
-    program = sanitized_client("sized", tmp_path, SANITIZERS)
+    if sanitizers:
+        program = sanitized_client("sized", tmp_path, sanitizers)
+    else:
+        program = client("sized", sdk_for_clients(tmp_path, ""), tmp_path)
     path = bundle.save(tmp_path / "net.tenon")
     done = run(program, path)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import size_ranges, typed_text
 from tenon.runtime.engine.detect import image_input
-from tenon.runtime.engine.image import InputImage, read_image
+from tenon.runtime.engine.image import InputImage, image_shape, read_image
 from tenon.runtime.engine.sound import SUFFIX
 from tenon.runtime.engine.video import is_video
 
@@ -89,7 +89,8 @@ def read_feeds(
             if preprocessing.within:
                 raise InputError("the preprocessing is compiled into this bundle: compile the model again to change it")
             preprocessing = preprocessing.changed(files.preprocess)
-        image = read_image(files.image, inputs[name].shape, preprocessing, inputs[name].dtype, files.live.part())
+        shape = image_shape(engine.manifest.inputs, name)
+        image = read_image(files.image, shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
     if not feeds and needed:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(needed)}")

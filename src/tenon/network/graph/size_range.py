@@ -29,6 +29,11 @@ class SizeRange(NamedTuple):
     def __contains__(self, size: object) -> bool:
         return isinstance(size, int) and self.least <= size <= self.most and (size - self.least) % self.step == 0
 
+    def nearest(self, size: float) -> int:
+        """The size that is nearest to a number."""
+        steps = round((min(max(size, self.least), self.most) - self.least) / self.step)
+        return self.least + steps * self.step
+
     def __str__(self) -> str:
         return f"{self.least}..{self.most}" + (f":{self.step}" if self.step != 1 else "")
 

@@ -51,6 +51,7 @@ def data_format(value: Value) -> DataFormat:
 class _Ports:
     def __init__(self, graph: Graph, formats: Mapping[str, DataFormat], types: Mapping[str, DataType]) -> None:
         self.graph, self.formats, self.types, self.names = graph, formats, types, Names(graph)
+        self.held = {holder for extents in graph.extents.values() for _, holder in extents}
 
     def adapt(self) -> None:
         for name, kind in self.types.items():
@@ -59,16 +60,28 @@ class _Ports:
         for at, value in enumerate(self.graph.inputs):
             perm, dtype = self.requested(value)
             if perm or dtype is not value.type.dtype:
+                name = value.name
                 self.graph.inputs[at] = self.input(value, perm, dtype)
+                self.move_extents(name, perm)
         for at, value in enumerate(self.graph.outputs):
             perm, dtype = self.requested(value)
             if perm or dtype is not value.type.dtype:
+                name = value.name
                 self.graph.outputs[at] = self.output(value, perm, dtype)
+                self.move_extents(name, perm)
+
+    def move_extents(self, name: str, perm: tuple[int, ...]) -> None:
+        """Let extents that only a run knows follow their axes."""
+        if perm and name in self.graph.extents:
+            moved = ((perm.index(axis), holder) for axis, holder in self.graph.extents[name])
+            self.graph.extents[name] = tuple(sorted(moved))
 
     def requested(self, value: Value) -> tuple[tuple[int, ...], DType]:
         """The permutation from the model's format to the requested one (() for none), and the requested type."""
         name = value.name
         dtype = _TYPES.get(self.types.get(name, ""), value.type.dtype)
+        if dtype is not value.type.dtype and name in self.held:
+            raise InputError(f"'{name}' holds the extent of another input or output: it is i64")
         form = self.formats.get(name, self.formats.get("", "NONE") if value.type.rank == 4 else "NONE")
         if form == "NONE" or form == data_format(value):
             return (), dtype

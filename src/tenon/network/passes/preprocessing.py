@@ -52,6 +52,10 @@ def compile_in(graph: Graph, changes: Mapping[str, Any], size: tuple[int, int]) 
     if len(by_input) != 1:
         raise InputError(f"preprocessing can be compiled in for one image; {len(by_input)} inputs could take one")
     ((name, preprocessing),) = by_input.items()
+    if name in graph.extents:
+        raise InputError(
+            f"preprocessing is compiled in for one size, and '{name}' has several: give numbers with --shape"
+        )
     new = graph.copy()
     old = next(v for v in new.inputs if v.name == name)
     channels, height, width, last = planes(old.type.dims) or (0, 0, 0, False)

@@ -18,6 +18,9 @@ COMPILED: frozenset[Emit] = frozenset({"object", "library", "exe", "html", "npm"
 _PROGRAMS: frozenset[Emit] = frozenset({"exe", "html", "npm", "micro", "serial"})
 """Parts with a program that calls the network."""
 
+_FIXED: frozenset[Emit] = _PROGRAMS | {"image", "mace"}
+"""Parts with a program whose inputs have the shapes that the network was compiled for."""
+
 _PAGES: frozenset[Emit] = frozenset({"html", "npm"})
 
 
@@ -52,6 +55,15 @@ def check_programs(parts: Sequence[Emit], devices: Sequence[str]) -> None:
         raise InputError(
             f"--emit {programs[0]}: its program does not call {', '.join(devices)}, which runs parts of the network: "
             "libtenon and tenon.open do"
+        )
+
+
+def check_fixed_sizes(parts: Sequence[Emit], sizes: Sequence[str]) -> None:
+    """Raises InputError for parts whose programs take inputs of fixed shapes, if runs choose ``sizes``."""
+    if sizes and (programs := sorted(_FIXED.intersection(parts))):
+        raise InputError(
+            f"--emit {programs[0]}: its program takes inputs of fixed shapes, and runs of this network choose "
+            f"{', '.join(sizes)}: give numbers with --shape, or call it by its header, libtenon or Python"
         )
 
 

@@ -35,7 +35,16 @@ from tenon.runtime.bundle.header import header, with_bounds, with_library_calls
 from tenon.runtime.bundle.image_entry import SOURCES, image_header, image_source
 from tenon.runtime.bundle.layout import layout
 from tenon.runtime.bundle.library_calls import library_calls, possible_calls
-from tenon.runtime.bundle.manifest import FILE, CodeSize, LibraryCalls, Manifest, PatchedLayers, SourceRecord, Tuned
+from tenon.runtime.bundle.manifest import (
+    FILE,
+    CodeSize,
+    LibraryCalls,
+    Manifest,
+    PatchedLayers,
+    SourceRecord,
+    Tuned,
+    size_ranges,
+)
 from tenon.runtime.bundle.manifest_parts import (
     binding,
     file_record,
@@ -47,7 +56,7 @@ from tenon.runtime.bundle.manifest_parts import (
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.network_digest import network_digest
 from tenon.runtime.bundle.packages import FORMS, Contents
-from tenon.runtime.bundle.possible_parts import COMPILED, check_parts, check_programs, usual_parts
+from tenon.runtime.bundle.possible_parts import COMPILED, check_fixed_sizes, check_parts, check_programs, usual_parts
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.weights import weights_text
@@ -317,6 +326,7 @@ class Bundle:
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
         check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
         check_programs(emit, self.interface.part_devices)
+        check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)))
         return set(emit or self.parts)
 
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.preprocessing import Box, Heads
 from tenon.runtime.bundle.manifest import Manifest
 from tenon.runtime.engine.engine import Engine
-from tenon.runtime.engine.image import InputImage, read_image
+from tenon.runtime.engine.image import InputImage, image_shape, read_image
 
 THRESHOLD = 0.5
 NO_CLASS = -1
@@ -76,9 +76,10 @@ def detect(
     detectors, and for networks with further inputs.
     """
     name = image_input(engine)
-    if len(engine.inputs) > 1:
+    if len(engine.manifest.needed_inputs) > 1:
         raise InputError(f"'{engine.name}' has other inputs than the image: use Engine.run")
-    image = read_image(path, engine.inputs[name].shape, engine.manifest.preprocessing[name], engine.inputs[name].dtype)
+    shape = image_shape(engine.manifest.inputs, name)
+    image = read_image(path, shape, engine.manifest.preprocessing[name], engine.inputs[name].dtype)
     return detections(engine, image, engine.run({name: image.pixels}), threshold, overlap)
 
 

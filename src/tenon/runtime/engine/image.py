@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from tenon.formats.wire.file_kinds import told_kind
 from tenon.input_file import open_regular
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.preprocessing import AS_IT_IS, Box, Preprocessing, letterbox, planes, view
+from tenon.network.graph.size_range import SizeRange
+from tenon.runtime.bundle.manifest import BundleTensor, size_ranges
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Photo
@@ -21,6 +23,35 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 15
 """Pixels of a side of a part of an image."""
+
+
+@dataclass(frozen=True)
+class ChangingShape:
+    """The shape of an input that takes images of different sizes: ``largest``, of which some ``axes`` have ranges."""
+
+    largest: tuple[int, ...]
+    axes: Mapping[int, SizeRange]
+
+    def for_image(self, height: int, width: int) -> tuple[int, ...]:
+        """The shape for an image of that size: its own, reduced with its aspect ratio kept until it fits, and rounded
+        to the nearest sizes of the ranges."""
+        layout = planes(self.largest)
+        last = layout is not None and layout[3]
+        rows = len(self.largest) - (3 if last else 2)
+        sides = {rows: height, rows + 1: width}
+        limited = [self.axes[axis].most / side for axis, side in sides.items() if axis in self.axes]
+        scale = min(1.0, *limited) if limited else 1.0
+        shape = list(self.largest)
+        for axis, sizes in self.axes.items():
+            shape[axis] = sizes.nearest(sides.get(axis, 1) * scale)
+        return tuple(shape)
+
+
+def image_shape(tensors: Sequence[BundleTensor], name: str) -> Sequence[int] | ChangingShape:
+    """The shape of an input among ``tensors``."""
+    ranges, tensor = size_ranges(tensors), next(t for t in tensors if t.name == name)
+    axes = {axis: ranges[size] for axis, size in tensor.extents if size in ranges}
+    return ChangingShape(tensor.shape, axes) if axes else tensor.shape
 
 
 @dataclass(frozen=True)
@@ -52,24 +83,24 @@ class InputImage:
 
 def read_image(
     path: str | Path,
-    shape: Sequence[int],
+    shape: Sequence[int] | ChangingShape,
     preprocessing: Preprocessing = AS_IT_IS,
     dtype: Any = np.float32,
     crop: Box | None = None,
 ) -> InputImage:
     """An image as an input of ``shape``: [1, C, H, W], [1, H, W, C] or [H, W, C], C being 1 (grey) or 3.
 
-    It is fitted, resized and scaled as ``preprocessing`` says.  ``crop``: only this part of the image (left, top,
-    right, bottom in pixels); what lies outside of the image is black.  Raises InputError for a file that is not an
-    image, and for a shape that cannot hold one.
+    It is fitted, resized and scaled as ``preprocessing`` says, with a shape that suits it where there are ranges.
+    ``crop``: only this part of the image (left, top, right, bottom in pixels); what lies outside of the image is black.
+    Raises InputError for a file that is not an image, and for a shape that cannot hold one.
     """
-    _layout(shape)
+    _layout(shape.largest if isinstance(shape, ChangingShape) else shape)
     return preprocess(open_photo(path), shape, preprocessing, dtype, crop)
 
 
 def preprocess(
     photo: Photo,
-    shape: Sequence[int],
+    shape: Sequence[int] | ChangingShape,
     preprocessing: Preprocessing = AS_IT_IS,
     dtype: Any = np.float32,
     crop: Box | None = None,
@@ -79,6 +110,8 @@ def preprocess(
         part = preprocess(_part(photo, crop), shape, preprocessing, dtype)
         left, top, right, bottom = part.view
         return replace(part, size=photo.size, view=(left + crop[0], top + crop[1], right + crop[0], bottom + crop[1]))
+    if isinstance(shape, ChangingShape):
+        shape = shape.for_image(photo.height, photo.width)
     channels, height, width, last = layout = _layout(shape)
     photo = photo.convert("L" if channels == 1 else "RGB")
     if preprocessing.within:
