@@ -115,7 +115,9 @@ def rows(model: Path, kinds: list[tuple[str, str]], repeat: int, queued: int, ti
         for (target, precision), engine in engines.items():
             if target != "host":
                 print(f"{model.stem} {target} {precision}:", *kernel_times(engine, calls[target, precision]), sep="\n")
-    without = [f"{on_device(engines[kind], queued):.3f}" if queued and kind[0] == "cuda" else "" for kind in kinds]
+    without = [
+        f"{on_device(engines[kind], queued):.3f}" if queued and kind[0].startswith("cuda") else "" for kind in kinds
+    ]
     return [
         f"| {model.stem} | {target} {precision} | {compiled[i]:.1f} | {first[i]:.2f} | {median(times[i]):.3f} | "
         f"{min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"

@@ -26,6 +26,14 @@ def why_not(language: str) -> str:
     return "" if status == 0 and count.value else "there is no OpenCL platform (Debian's pocl-opencl-icd is one)"
 
 
+def capability() -> int:
+    """The compute capability of the CUDA device, times ten."""
+    driver, major, minor = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)
+    return 10 * major.value + minor.value
+
+
 def _vulkan_devices(driver: ctypes.CDLL) -> int:
     """How many there are."""
     instance, count = ctypes.c_void_p(), ctypes.c_uint()

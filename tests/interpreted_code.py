@@ -19,12 +19,12 @@ from tenon.machine.kernel_ir.loops import (
     BLOCKS,
     OPS,
     Alloc,
+    AsyncCopy,
     Barrier,
     Bind,
     Buffer,
     Commit,
     Const,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -226,14 +226,14 @@ class _Code:
         value = self.value(s.value, {})
         if s.buffer.space == "const":
             self.fails(f"store to the constant {s.buffer.name}")
-        if isinstance(s, Copy):
+        if isinstance(s, AsyncCopy):
             self.copy(s, value)
             return
         first, last = self.position(s.buffer, s.index, lanes, store=True)
         self.line(f"d{name}[{_scaled(first, width)}:{_scaled(last, width)}] = {value}")
         self.line(f"if w{name} is not None: w{name}[{first}:{last}] = {bytes([1] * (lanes // width))!r}")
 
-    def copy(self, s: Copy, value: str) -> None:
+    def copy(self, s: AsyncCopy, value: str) -> None:
         """The elements hold nothing until the copy arrives."""
         if self.who == "None" or s.buffer.space != "shared":
             self.fails(f"a copy to {s.buffer.name}, which is no memory of a block")

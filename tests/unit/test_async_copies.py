@@ -71,7 +71,8 @@ kernel cluster(const x: f32[2, 4, 8], global y: f32[2, 8]) {
     }
   }
 }"""
-CORRECT = {"pipeline": PIPELINE, "strips": STRIPS, "cluster": CLUSTER}
+LONG = PIPELINE.replace("f32[8, 64]", "f32[20, 64]").replace("k < 8", "k < 20").replace("-1*k + 5", "-1*k + 17")
+CORRECT = {"pipeline": PIPELINE, "long": LONG, "strips": STRIPS, "cluster": CLUSTER}
 EARLY = "is read before its copy has arrived"
 TOUCHED = "is touched before its copy has arrived"
 RACE = "one element of s between two barriers"
@@ -100,6 +101,16 @@ FAULTY = {
     "one stage too few": (PIPELINE, "(k + 2 % 3)", "(k + 2 % 2)", TOUCHED),
     "first copies missing": (PIPELINE, "copy s[1, t] = load x[1, t]", "", EARLY),
     "copy before the barrier": (PIPELINE, "barrier", "", EARLY),
+    "long: stage on its way": (LONG, "load s[(k % 3)", "load s[(k + 1 % 3)", TOUCHED),
+    "long: stage that is read": (LONG, "s[(k + 2 % 3), t] =", "s[(k % 3), t] =", TOUCHED),
+    "long: wait too little": (LONG, "wait 1", "wait 2", TOUCHED),
+    "long: copy before the barrier": (LONG, "barrier", "", EARLY),
+    "long: one thread too far": (
+        LONG,
+        "copy s[(k + 2 % 3), t]",
+        "copy s[(k + 2 % 3), (t // 2)]",
+        "two threads may write",
+    ),
     "wait under a test": (PIPELINE, "wait 1", "if t + -1 >= 0 { wait 1 }", "a wait, stands under a test"),
     "group under a test": (PIPELINE, "wait 1", "if t + -1 >= 0 { commit } wait 1", "a wait, stands under a test"),
     "pending at the end": (

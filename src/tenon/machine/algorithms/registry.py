@@ -18,6 +18,7 @@ from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, I
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
+from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.vector_product import VectorProduct
@@ -49,6 +50,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerDepthwiseItems,
     TensorTiled,
     MatrixTiled,
+    TensorStaged,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -86,7 +88,7 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 def best(problem: Problem, machine: Machine) -> Algorithm:
     """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
     depthwise one, or in work groups."""
-    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct, TensorTiled, MatrixTiled)
+    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct, TensorTiled, MatrixTiled, TensorStaged)
     if Depthwise.applies(problem, machine):
         kinds = (Depthwise, DepthwiseItems)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]
@@ -98,7 +100,7 @@ def of_product(problem: Problem, machine: Machine) -> tuple[Algorithm, ...]:
     elsewhere, where ``best`` has no alternative worth measuring."""
     if machine.launch is None:
         return ()
-    kinds: tuple[type[Algorithm], ...] = (TensorTiled, MatrixTiled, Tiled, VectorProduct, Direct)
+    kinds: tuple[type[Algorithm], ...] = (TensorStaged, TensorTiled, MatrixTiled, Tiled, VectorProduct, Direct)
     able = [kind for kind in kinds if kind.applies(problem, machine)]
     listed = [each for kind in able for each in kind.candidates(problem, machine, Limits(), kind.offered)]
     return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))

@@ -19,7 +19,7 @@ from tenon.machine.codegen.parentheses import bare, factor
 from tenon.machine.codegen.printer import COMPARE, INFIX, Printer
 from tenon.machine.codegen.scalar_functions import BODIES, INTEGER_ABS, TAKES, WHOLE, ZERO_SAFE
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import OPS, Commit, Const, Copy, Expr, Loop, Op, Prefetch, Ref, Type, Wait
+from tenon.machine.kernel_ir.loops import OPS, AsyncCopy, Commit, Const, Expr, Loop, Op, Prefetch, Ref, Type, Wait
 from tenon.network.graph.types import DType
 
 _RANK = {"add": 0, "sub": 0, "mul": 1, "div": 1}
@@ -92,7 +92,7 @@ class CLike(Printer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._print |= {Copy: self.on_copy, Commit: self.on_commit, Wait: self.on_wait}
+        self._print |= {AsyncCopy: self.on_copy, Commit: self.on_commit, Wait: self.on_wait}
 
     # ------------------------------------------------------------------------------------ memory
     def load(self, t: Type, address: Address) -> str:
@@ -110,7 +110,7 @@ class CLike(Printer):
         no_vector(t)
         return super().type(t)
 
-    def on_copy(self, s: Copy) -> None:
+    def on_copy(self, s: AsyncCopy) -> None:
         """An asynchronous copy: where the language has none, a load and a store at once."""
         self.on_store(s)
 

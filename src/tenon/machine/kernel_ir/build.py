@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from tenon.machine.kernel_ir.index import Index, IndexLike, Var, index
 from tenon.machine.kernel_ir.loops import (
     Alloc,
+    AsyncCopy,
     Barrier,
     Bind,
     Buffer,
     Commit,
     Const,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -166,8 +166,8 @@ class Builder:
         self._emit(Barrier(cluster))
 
     def copy(self, buffer: Buffer, at: tuple[Index, ...], value: Expr) -> None:
-        """Add an asynchronous copy of a load, which may be guarded with zeros elsewhere (``loops.Copy``)."""
-        self._emit(Copy(buffer, at, value))
+        """Add an asynchronous copy of a load, which may be guarded with zeros elsewhere (``loops.AsyncCopy``)."""
+        self._emit(AsyncCopy(buffer, at, value))
 
     def commit(self) -> None:
         """End a group of asynchronous copies."""

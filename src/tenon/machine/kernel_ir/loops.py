@@ -317,7 +317,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy(Store):
+class AsyncCopy(Store):
     """An asynchronous copy from read-only memory to shared memory, of 4, 8 or 16 bytes at once.
 
     ``value`` is a load, or one under facts and zeros where they fail.  What is copied arrives at a ``Wait`` of the same

@@ -10,13 +10,13 @@ from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
     OPS,
     Alloc,
+    AsyncCopy,
     Barrier,
     Bind,
     Buffer,
     CallSource,
     Commit,
     Const,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -241,7 +241,7 @@ class _KernelParser:
             case "copy":
                 buffer, at = self.access()
                 self.take("=")
-                return Copy(buffer, at, self.expr())
+                return AsyncCopy(buffer, at, self.expr())
             case "commit":
                 return Commit()
             case "wait":

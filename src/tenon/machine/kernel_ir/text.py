@@ -23,13 +23,13 @@ from tenon.machine.kernel_ir.loops import (
     BLOCKS,
     OPS,
     Alloc,
+    AsyncCopy,
     Barrier,
     Bind,
     Buffer,
     CallSource,
     Commit,
     Const,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -128,7 +128,7 @@ def _block(body: tuple[Stmt, ...], indent: str) -> Iterator[str]:
             case Let():
                 yield f"{indent}let {s.ref.name}: {s.ref.type} = {show_expr(s.value)}"
             case Store():
-                word = "copy " if isinstance(s, Copy) else ""
+                word = "copy " if isinstance(s, AsyncCopy) else ""
                 yield f"{indent}{word}{s.buffer.name}[{_indices(s.index)}] = {show_expr(s.value)}"
             case Prefetch():
                 yield f"{indent}prefetch {s.buffer.name}[{_indices(s.index)}]"

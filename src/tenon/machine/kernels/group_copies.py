@@ -1,7 +1,8 @@
 """Steps of products in work groups: what a block multiplies is copied to shared memory in two stages.
 
-While a block computes on one stage, each thread has already loaded its part of the next step to registers.  Taps beside
-the image are copied as one number, so that images need no halo.
+While a block computes on one stage, each thread has already loaded its part of the next step to registers; or, on a
+machine that copies asynchronously, the next steps are on their way to further stages.  Taps beside the image are copied
+as one number, so that images need no halo.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class GroupContext:
     def x_place(self, stage: Index, group: Index, position: Index) -> tuple[Index, ...]:
         """Where a group of elements of the image lies in shared memory."""
         return stage, group, position, Index()
+
+    def x_part(self, part: Index) -> tuple[Index, Index]:
+        """The group of elements of a step, and the position of the block, that make a part of the image."""
+        return part // self.tile.m, part % self.tile.m
 
     def w_place(self, stage: Index, part: Index, lanes: int) -> tuple[Index, ...]:
         """Where a part of the weights of a step lies in shared memory, of ``lanes`` weights."""
@@ -127,6 +132,30 @@ def in_steps(p: GroupContext, multiply: Callable[[Index], None]) -> None:
             for copy in copies:
                 copy.load(first + s + 1)
         multiply(stage)
+
+
+def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -> None:
+    """The same by asynchronous copies, those of ``stages - 1`` steps on their way."""
+    k = p.k
+    parts = p.depth.groups * p.tile.m
+    lanes = 16 // p.s.weights.bytes
+    copies = [
+        _Copy(p, p.xs, p.xs, parts, p.depth.wide, True),
+        _Copy(p, p.ws, p.ws, p.tile.k * p.tile.n // lanes, lanes, False),
+    ]
+    first, ahead = p.part * p.steps, stages - 1
+    for step in range(ahead):
+        for copy in copies[: len(copies) * (step < p.steps)]:
+            copy.issue(first + step, Index((), step))
+        k.commit()
+    with k.loop("s", p.steps) as s:
+        k.wait(ahead - 1)
+        k.barrier()
+        with k.when(p.steps - stages - s):
+            for copy in copies:
+                copy.issue(first + s + ahead, (s + ahead) % stages)
+        k.commit()
+        multiply(s % stages)
 
 
 Store = Callable[[tuple[Index, Index, Index], Index, Sequence[Expr]], None]
@@ -213,11 +242,24 @@ class _Copy:
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
-        p, k, m = self.p, self.p.k, self.p.tile.m
+        p, k = self.p, self.p.k
         with self.every() as (e, part):
-            place = p.x_place(stage, part // m, part % m) if self.image else p.w_place(stage, part, self.lanes)
             value = self.registers[e]
-            k.store(self.shared.buffer, place, value if value.type.dtype is p.dtype else loaded(value))
+            k.store(
+                self.shared.buffer, self.place(stage, part), value if value.type.dtype is p.dtype else loaded(value)
+            )
+
+    def issue(self, step: Index, stage: Index) -> None:
+        """From memory to shared memory, asynchronously."""
+        with self.every() as (_, part):
+            facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
+            value = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
+            self.p.k.copy(self.shared.buffer, self.place(stage, part), value)
+
+    def place(self, stage: Index, part: Index) -> tuple[Index, ...]:
+        """Where a part lies in shared memory."""
+        p = self.p
+        return p.x_place(stage, *p.x_part(part)) if self.image else p.w_place(stage, part, self.lanes)
 
     def of_w(self, step: Index, part: Index) -> Part:
         """``lanes`` weights of an element of the image."""
@@ -235,8 +277,9 @@ class _Copy:
     def of_x(self, step: Index, part: Index) -> Part:
         """``lanes`` elements of the image at one position, or what is beside it."""
         s, m = self.p.s, self.p.tile.m
-        ky, kx, block, lane, inside = self.source(step, part // m)
-        image, row, col, within = place(s, self.p.down * m + part % m, m)
+        group, position = self.p.x_part(part)
+        ky, kx, block, lane, inside = self.source(step, group)
+        image, row, col, within = place(s, self.p.down * m + position, m)
         image = self.p.images[1] if self.p.images else image
         row = row * s.stride[0] + ky * s.dilation[0] - s.top
         col = col * s.stride[1] + kx * s.dilation[1] - s.left

@@ -21,11 +21,11 @@ from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
     Alloc,
+    AsyncCopy,
     Bind,
     Buffer,
     CallSource,
     Const,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -180,7 +180,7 @@ class _Proof:
         self.stack = 0
         self.scope = _Scope(kernel.name)
         self.written = Written()
-        self.arriving = {s.buffer for s in statements(kernel.body) if isinstance(s, Copy)}
+        self.arriving = {s.buffer for s in statements(kernel.body) if isinstance(s, AsyncCopy)}
 
     def run(self) -> None:
         for v in self.kernel.sizes:
@@ -203,7 +203,7 @@ class _Proof:
                     self.value(s.value, guards, iteration)
                     self.scope.open(s.ref)
                 case Store():
-                    if isinstance(s, Copy):
+                    if isinstance(s, AsyncCopy):
                         self.copy(s)
                     self.value(s.value, guards, iteration)
                     self.store(s, guards, iteration)
@@ -339,7 +339,7 @@ class _Proof:
             )
             raise ConflictError(f"{self.kernel.name}: {what}")
 
-    def copy(self, s: Copy) -> None:
+    def copy(self, s: AsyncCopy) -> None:
         """A copy moves 4, 8 or 16 bytes of read-only memory to shared memory, or zeros."""
         source = s.value.value if isinstance(s.value, Guarded) else s.value
         moves = isinstance(source, Load) and source.buffer.space == "const" and s.buffer.space == "shared"

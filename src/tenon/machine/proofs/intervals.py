@@ -30,11 +30,11 @@ from itertools import combinations_with_replacement
 from tenon.machine.kernel_ir.index import Atom, Index, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
+    AsyncCopy,
     Barrier,
     Bind,
     Buffer,
     Commit,
-    Copy,
     Expr,
     Guarded,
     If,
@@ -85,7 +85,7 @@ class _Intervals:
     copied: frozenset[Buffer] = frozenset()
 
     def __post_init__(self) -> None:
-        self.copied = frozenset(s.buffer for s in statements(self.groups.body) if isinstance(s, Copy))
+        self.copied = frozenset(s.buffer for s in statements(self.groups.body) if isinstance(s, AsyncCopy))
 
     @property
     def chain(self) -> tuple[Var, ...]:
@@ -110,13 +110,13 @@ class _Intervals:
                 case Store():
                     pending = self.value(s.value, env, guards, pending)
                     width = s.value.type.lanes // s.buffer.type.lanes
-                    if isinstance(s, Copy):
+                    if isinstance(s, AsyncCopy):
                         self.copy(s, width, env, guards, pending)
                     else:
                         pending = self.touch(s.buffer, s.index, width, env, guards, pending, store=True)
                 case Bind():
                     self.refuse_barrier(s.body, f"the value {s.var.name}, which data decide")
-                    if any(isinstance(c, Copy) for c in statements(s.body)):
+                    if any(isinstance(c, AsyncCopy) for c in statements(s.body)):
                         raise _AtFaultError(f"a copy stands under the value {s.var.name}, which data decide")
                     pending = self.value(s.value, env, guards, pending)
                     pending = self.walk(s.body, env, guards, pending)
@@ -159,10 +159,13 @@ class _Intervals:
                 raise _AtFaultError(f"copies of loop {s.var.name} are in no group at the end of an iteration")
             return pending
 
-        pending = before
-        for i in range(min(count, window)):
+        pending, short = (
+            before,
+            count <= 3 * window,
+        )  # the remainder of so short a variable would be the variable itself
+        for i in range(count if short else window):
             pending = iteration(Index((), i), pending)
-        if count <= window:
+        if short:
             return pending
         seen, whole = self.arrivals.seen, self.complete
         any_start = Var(s.var.name, (Index((), count - window),), s.var.depth)
@@ -226,7 +229,7 @@ class _Intervals:
                 )
 
     # ----------------------------------------------------------------------------------------- copies
-    def copy(self, s: Copy, width: int, env: Mapping[Var, Index], guards: Facts, pending: Open) -> None:
+    def copy(self, s: AsyncCopy, width: int, env: Mapping[Var, Index], guards: Facts, pending: Open) -> None:
         """Issue a copy: a store from now to the wait for it."""
         at = tuple(replaced(i, env) for i in s.index)
         touch = Touch.of(self.chain, s.buffer, True, at, width, _limits(guards))

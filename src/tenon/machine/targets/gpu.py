@@ -5,14 +5,18 @@ from dataclasses import replace
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
-from tenon.machine.isa.tensor_cores import MMA_F16
+from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16, MMA_F16_K16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
 from tenon.network.graph.types import DType
 
-_SINGLE = 12.0
-"""The time of four products of bytes that are taken out of their words one by one."""
+_SINGLE, _DOT4 = 12.0, 2.0
+"""The time of four products of bytes that are taken out of their words one by one, and of an instruction for them."""
+
+_NVIDIA = Launch(group=1024, units=132, resident=2048)
+_AMPERE = (MMA_F16_K16, MMA_BF16_K16)
+"""Units for products of NVIDIA GPUs of compute capability 8.0."""
 
 
 def _machine(launch: Launch, shared: MemorySpace, dot4: float, *more: ProductUnit) -> Machine:
@@ -69,11 +73,29 @@ TARGETS = (
     ),
     _device(
         "cuda",
-        "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
-        Launch(group=1024, units=132, resident=2048),
+        "CUDA device (NVIDIA GPU, Ampere or newer) of an x86-64 machine",
+        replace(_NVIDIA, copies=True),
         SHARED,
-        2.0,  # an instruction at half the rate
+        _DOT4,
+        *_AMPERE,
+    ),
+    _device(
+        "cuda-sm75",
+        "CUDA device (NVIDIA GPU, Turing or newer) of an x86-64 machine",
+        _NVIDIA,
+        SHARED,
+        _DOT4,
         MMA_F16,
+        backend="cuda",
+    ),
+    _device(
+        "cuda-sm90",
+        "CUDA device (NVIDIA GPU, Hopper or newer) of an x86-64 machine: blocks in clusters",
+        replace(_NVIDIA, copies=True, cluster=8),
+        SHARED,
+        _DOT4,
+        *_AMPERE,
+        backend="cuda",
     ),
     # The least that WebGPU asks of an adapter.
     Target(

@@ -2,7 +2,7 @@
    cuda_api.c. */
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
-enum { CUDA_NO_MEMORY = 2 };
+enum { CUDA_NO_MEMORY = 2, CUDA_NO_BINARY = 209, CUDA_INVALID_PTX = 218, CUDA_NEWER_PTX = 222 };
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
 
@@ -84,9 +84,11 @@ static void cuda_open_report(CudaReport *report) {
 
 /* The report is the message. */
 static int cuda_refused(const CudaReport *report, int status) {
+  const int newer = status == CUDA_NO_BINARY || status == CUDA_INVALID_PTX || status == CUDA_NEWER_PTX;
   status = cuda_failed(status, "loading the kernels");
   const size_t length = strlen(device_message);
-  snprintf(device_message + length, sizeof device_message - length, ": %s", report->text);
+  snprintf(device_message + length, sizeof device_message - length, "%s: %s",
+           newer ? " (kernels for older GPUs are those of the target cuda-sm75)" : "", report->text);
   return status;
 }
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.gpu.dialect import DeviceC
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Barrier, Buffer, Commit, Copy, Guarded, Load, Type, Wait
+from tenon.machine.kernel_ir.loops import AsyncCopy, Barrier, Buffer, Commit, Guarded, Load, Type, Wait
 from tenon.network.graph.types import DType
 
 _TYPES = """\
@@ -107,7 +107,7 @@ class CudaC(DeviceC):
         """The function that is a line of PTX, which loads and stores are not moved over."""
         return self.require(name, lambda: f'{self.inline}void {name}() {{\n  asm volatile("{text}" ::: "memory");\n}}')
 
-    def on_copy(self, s: Copy) -> None:
+    def on_copy(self, s: AsyncCopy) -> None:
         """An instruction, which needs aligned addresses."""
         if not self.aligned:
             super().on_copy(s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,7 +11,19 @@ from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
-from tenon.machine.kernel_ir.loops import Buffer, Instruction, Op, Type
+from tenon.machine.kernel_ir.loops import (
+    AsyncCopy,
+    Buffer,
+    Const,
+    Expr,
+    Guarded,
+    Instruction,
+    Load,
+    Op,
+    Store,
+    Type,
+    broadcast,
+)
 from tenon.network.graph.types import DType
 
 
@@ -22,6 +34,25 @@ def moved(address: Address, by: int) -> Address:
 
 _VECTORS = tuple(Type(dtype, 4) for dtype in (DType.F32, DType.I32, DType.F16, DType.BF16))
 """Types of several elements, which are copied and converted at once and made of single ones."""
+
+
+def _cut(s: AsyncCopy, most: int) -> Iterator[Store]:
+    """A copy as stores of at most so many elements."""
+    lanes, width = s.value.type.lanes, min(most, s.value.type.lanes)
+    part = Type(s.value.type.dtype, width)
+    for first in range(0, lanes, width):
+        if isinstance(s.value, Guarded):
+            zero = broadcast(Const(0, Type(part.dtype)), width)
+            value: Expr = Guarded(s.value.facts, _moved(s.value.value, first, part), zero)
+        else:
+            value = _moved(s.value, first, part)
+        yield Store(s.buffer, (*s.index[:-1], s.index[-1] + first), value)
+
+
+def _moved(load: Expr, first: int, part: Type) -> Expr:
+    """A part of what is loaded."""
+    assert isinstance(load, Load)
+    return Load(load.buffer, (*load.index[:-1], load.index[-1] + first), part)
 
 
 class DeviceC(CLike):
@@ -57,6 +88,7 @@ class DeviceC(CLike):
     def __init__(self) -> None:
         super().__init__()
         self.taken |= self.function_names
+        self.halves: dict[int, tuple[Store, ...]] = {}  # stores that a copy is, by its identity
         self.aligned = True  # whether operands of the kernel being printed begin where several elements can be loaded
         self.constants = frozenset[Buffer]()  # its operands that lie in the constant region, wherever it is called
 
@@ -82,6 +114,12 @@ class DeviceC(CLike):
         if t in _VECTORS:
             return f"*{self.vector_pointer(t, address)} = {value};"
         return super().stored(t, address, value)
+
+    def on_copy(self, s: AsyncCopy) -> None:
+        """A load and a store at once, of as many elements as the language has vectors of."""
+        most = max((t.lanes for t in _VECTORS if t.dtype is s.value.type.dtype), default=1)
+        for store in self.halves.setdefault(id(s), tuple(_cut(s, most))):
+            self.on_store(store)
 
     def vector_pointer(self, t: Type, address: Address) -> str:
         """The pointer to several elements at once, which the proof shows to be aligned."""

@@ -1,0 +1,151 @@
+"""Convolution and matrix product of 16-bit floats by a matrix unit, with copies in stages (``kernels.tensor_staged``).
+
+Copies are on their way while a block computes, so that the time of a step is that of arithmetic, of shared memory or
+of what arrives, whichever is longest; memory's latency counts once.  Small results are cut into parts of the products:
+of a cluster's blocks, where the machine has clusters, or of separate blocks and a second launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from itertools import product
+from typing import ClassVar, Self
+
+from tenon.machine.algorithms.base import Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.machine.algorithms.estimate import (
+    DEVICE_BYTES,
+    DEVICE_CYCLES,
+    DEVICE_ENDS,
+    DEVICE_LATENCY,
+    DEVICE_LAUNCH,
+)
+from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.kernel_ir.spaces import Launch
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import Depth, positions, sums_shape, wide
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
+from tenon.machine.kernels.tiled import joined_parts
+
+_RATE = 1024.0
+"""Products that the tensor cores of a unit add in a cycle, by instructions of 16 x 8 x 16."""
+
+_SUMS = 64
+"""Most sums of a thread."""
+
+_REGISTERS, _OTHERS = 64 << 10, 64
+"""Registers of a unit, and those of a thread besides its sums."""
+
+_STEP, _CHAIN, _MEETING = 250, 35, 7000
+"""Cycles of a step in which a block waits for its threads and computes places, of an instruction until its sums are
+there, and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not chosen
+unless it is measured (``bench/gpu_tiles.py``)."""
+
+_CHUNK = 24
+"""Cycles in which a unit issues the copies of a thread's part, with the places that it computes."""
+
+
+class TensorStaged(TensorTiled):
+    """Direct sums by tiles of a matrix unit, copied in stages."""
+
+    name: ClassVar[str] = "tensor-staged"
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        able = len(problem) == 1 and machine.launch is not None and machine.launch.copies
+        return able and supported(problem[0]) and machine.has(OPERATIONS[problem[0].x.dtype])
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(StagedTile(**{field.name: numbers[field.name] for field in fields(StagedTile)}))
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        s, tile = problem[0].flattened(), self.tile
+        assert machine.launch is not None
+        assert isinstance(tile, StagedTile)
+        channels = -(-s.padded // tile.n) * tile.n
+        return Cost(
+            staged_cycles(s, tile, machine.launch) / DEVICE_CYCLES,
+            2 * Depth.of(s, tile.k).steps * tile.k * channels,
+        )
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        (stage,), tile = stages, self.tile
+        assert isinstance(tile, StagedTile)
+        s = stage.conv.flattened()
+        packed = Weights(pack(stage.constant, s, tile))
+        ends = (*stage.epilogue_args(), Output())
+        if tile.splits == 1 or tile.cluster:
+            return [Step(tensor_staged(s, tile), (stage.left, packed, *ends))]
+        sums = Scratch("sums", 4 * math.prod(sums_shape(s, tile)))
+        return [Step(tensor_staged(s, tile), (stage.left, packed, sums)), Step(joined_parts(s, tile), (sums, *ends))]
+
+
+@lru_cache(maxsize=1024)
+def _ranked(s: Conv, machine: Machine) -> list[StagedTile]:
+    """All tiles that the machine can run, the least time first."""
+    launch, space = machine.launch, machine.space("shared")
+    if launch is None or space is None:
+        return []
+    able = [tile for tile in _tiles(s, launch) if tile.shared <= space.bytes]
+    return sorted(able, key=lambda tile: staged_cycles(s, tile, launch))
+
+
+def _tiles(s: Conv, launch: Launch) -> Iterator[StagedTile]:
+    """Tiles that are not much larger than the result.  Blocks have 32 positions at least: where threads of eight rows
+    copy half of one, it is not proved that they copy different elements."""
+    largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
+    for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), (16, 32, 64), (16, 32, 64), (16, 32, 64)):
+        stages = 4 if wide(s) == 4 else 2
+        tile = StagedTile(m, n, k, rows, cols, 1, stages)
+        fits = m % rows == n % cols == 0 and m <= largest_m and n <= largest_n
+        if not fits or tile.sums > _SUMS or not 64 <= tile.threads <= min(256, launch.group):
+            continue
+        yield from _in_parts(s, tile, launch)
+
+
+def _in_parts(s: Conv, tile: StagedTile, launch: Launch) -> Iterator[StagedTile]:
+    """The tile with the products of results in parts, and fewer stages for fewer steps."""
+    steps = Depth.of(s, tile.k).steps
+    sizes = tile.m, tile.n, tile.k, tile.rows, tile.cols
+    for splits in (p for p in (1, 2, 3, 4, 6, 8, 9, 12, 16) if steps % p == 0 and (p == 1 or steps // p >= 2)):
+        stages = max(2, min(tile.stages, steps // splits))
+        parted = StagedTile(*sizes, splits, stages)
+        yield StagedTile(*sizes, splits, stages, int(1 < splits <= launch.cluster and parted.joins))
+
+
+def staged_cycles(s: Conv, tile: StagedTile, launch: Launch) -> float:
+    """Cycles of a device until the layer is computed."""
+    depth = Depth.of(s, tile.k)
+    blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
+    each = -(-blocks // launch.units)  # blocks of the unit that has the most
+    registers = tile.threads * (tile.sums + _OTHERS)
+    fitting = min(launch.resident // tile.threads, _REGISTERS // registers, (200 << 10) // tile.shared)
+    together = max(1, min(each, fitting))
+    warps = tile.threads // 32
+    steps = depth.steps / tile.splits
+    multiplies = tile.m * tile.n * tile.k / _RATE
+    loads = warps * tile.loads * 2
+    again = min(s.taps, 3) if depth.wide == 4 else 1  # taps find in the first cache what others have read
+    arrives = tile.k * 2 * (tile.m / again + tile.n) / DEVICE_BYTES
+    copies = (tile.k * tile.m / depth.wide + tile.k * tile.n / 8) / tile.threads
+    issued = warps * copies * _CHUNK / 4
+    busy = max(multiplies, loads, arrives) + issued
+    alone = _STEP + tile.k / 16 * _CHAIN + tile.rows * tile.cols / 128 * (tile.k / 16) * 8 + copies * _CHUNK
+    if depth.wide != 4:
+        alone += DEVICE_LATENCY  # each step waits for what it copies
+    step = max(busy * together, alone)
+    time = -(-each // together) * (steps * step + DEVICE_LATENCY + DEVICE_ENDS)
+    if tile.splits > 1 and tile.cluster:
+        time += _MEETING + 60 * tile.splits
+    elif tile.splits > 1:
+        sums = positions(s) * s.padded
+        time += DEVICE_LAUNCH + DEVICE_LATENCY + 2 * tile.splits * 4 * sums / (launch.units * DEVICE_BYTES)
+    return time

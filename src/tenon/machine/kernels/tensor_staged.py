@@ -1,0 +1,243 @@
+"""Convolution and matrix product of 16-bit floats by a matrix unit, with copies in stages (``isa.tensor_cores``).
+
+A warp of 32 threads computes ``tile.rows`` positions by ``tile.cols`` channels, in tiles of 16 by 8, 16 products at a
+time.  Shared memory has the image in groups of four elements, positions side by side, and for each channel 16 products
+in a row: so every operand of an instruction is eight bytes that threads load without meeting in a bank.  Images whose
+elements do not lie in groups of four (first layers) are copied through registers in two stages.
+
+The products of a result are shared out to the blocks of a cluster where the tile says so: each adds up the sums of all
+for a part of the channels, in a fixed order, and stores these results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel, vector4
+from tenon.machine.kernels import group_tiles
+from tenon.machine.kernels import tiled as of_threads
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_copies import GroupContext, Store, in_stages, in_steps, store_quad
+from tenon.machine.kernels.group_tiles import (
+    Depth,
+    about,
+    batched,
+    name_of,
+    past_quads,
+    place,
+    positions,
+    sums_shape,
+    wide,
+)
+from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.tensor_tiled import WarpTile
+from tenon.machine.kernels.tiled import Ends, store
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+
+OPERATIONS = {DType.F16: "mma_f16_k16", DType.BF16: "mma_bf16_k16"}
+M, N, K = 16, 8, 16
+"""The tile of an instruction: positions, channels, products."""
+_APART = 4
+"""Positions past a row of the image in shared memory, by which threads that load four rows reach all banks."""
+_BETWEEN = 2
+"""Positions past those of four channels of a block's sums, for the same reason."""
+
+
+@dataclass(frozen=True)
+class StagedTile(WarpTile):
+    """``rows x cols`` of a warp, multiples of 16; ``k`` is a multiple of 16.  ``cluster`` (0 or 1): the parts of the
+    products are those of a cluster's blocks, whose sums lie in memory that they share."""
+
+    stages: int = 4
+    cluster: int = 0
+
+    @property
+    def loads(self) -> float:
+        return self.k / K * (2 * self.rows / M + self.cols / N)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a block."""
+        copied = 2 * self.stages * (self.k * (self.m + _APART) + self.k * self.n)
+        return copied + self.cluster * self.n * (self.m + _BETWEEN) * 4
+
+    @property
+    def joins(self) -> bool:
+        """Whether the threads of a cluster's block have equal shares of the sums that it adds up."""
+        return self.n // 4 % self.splits == 0 and self.n * self.m // 4 // self.splits % self.threads == 0
+
+    def fitting(self, steps: int) -> int:
+        """The stages of a product of so many steps."""
+        return max(2, min(self.stages, steps // self.splits))
+
+
+def supported(s: Conv) -> bool:
+    """Whether a layer can be computed so: images and constant weights of one type of 16 bits."""
+    narrow = s.x.dtype is s.weights and s.x.dtype in OPERATIONS
+    depth = wide(s) == 4 or Depth.of(s, K).flat
+    return narrow and of_threads.supported(s) and s.packed and not batched(s) and depth
+
+
+def pack(weights: Array, s: Conv, tile: StagedTile) -> Array:
+    """[blocks of channels][steps][k / 16][n][16] from [channels out, channels in, kh, kw], zeros past the last."""
+    split = group_tiles.pack(weights, s, tile)
+    split = split.reshape(*split.shape[:2], tile.k // K, K, tile.n // 16, 4, 2, 2)  # channel: 16 a + 4 t + 2 b + e
+    ordered = split.transpose(0, 1, 2, 4, 6, 5, 7, 3)  # row: 16 a + 8 b + 2 t + e
+    return np.ascontiguousarray(ordered.reshape(*split.shape[:2], -1))
+
+
+@dataclass(frozen=True, eq=False)
+class _StagedContext(GroupContext):
+    """``tx`` and ``ty`` are those of the warp; a thread of it is number ``4 * group + member``."""
+
+    group: Index
+    member: Index
+
+    @property
+    def thread(self) -> Index:
+        warp = self.ty * (self.tile.m // self.tile.rows) + self.tx
+        return warp * 32 + self.group * 4 + self.member
+
+    def x_part(self, part: Index) -> tuple[Index, Index]:
+        """Neighbouring threads copy neighbouring elements of memory: of a row, where elements of all blocks lie side by
+        side."""
+        rows, groups = self.s.x.blocks == 1 and self.s.x.block > self.depth.wide > 1, self.depth.groups
+        return (part % groups, part // groups) if rows else super().x_part(part)
+
+    def x_place(self, stage: Index, group: Index, position: Index) -> tuple[Index, ...]:
+        if self.depth.wide == 1:
+            return stage, group // 4, position, group % 4
+        return stage, group, position, Index()
+
+    def w_place(self, stage: Index, part: Index, lanes: int) -> tuple[Index, ...]:
+        return stage, part * lanes
+
+
+@lru_cache(maxsize=512)
+def tensor_staged(s: Conv, tile: StagedTile) -> Kernel:
+    """Parameters: x, weights as ``pack`` returns them, bias (padded), mask when ``clear``, operands, y; with splits
+    and no cluster only x, weights and the sums [splits, channels / 4, positions, 4]."""
+    k = Builder(f"tensor_{name_of(s)}", about(s, tile, "warp"))
+    depth = Depth.of(s, tile.k)
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    w = k.param("w", -(-s.padded // tile.n), depth.steps, tile.k * tile.n, dtype=s.weights)
+    apart = tile.splits > 1 and not tile.cluster
+    into = k.param("sums", *sums_shape(s, tile), out=True) if apart else partial(store, k, s, Ends.params(k, s))
+    stages = tile.fitting(depth.steps) if depth.wide == 4 else 2
+    with _blocks(k, s, tile) as (across, down, part, shared_sums):
+        xs = k.local("xs", stages, tile.k // 4, tile.m + _APART, 4, dtype=s.x.dtype, space="shared")
+        ws = k.local("ws", stages, tile.k * tile.n, dtype=s.weights, space="shared")
+        with (
+            k.loop("ty", tile.n // tile.cols, kind="thread") as ty,
+            k.loop("tx", tile.m // tile.rows, kind="thread") as tx,
+            k.loop("g", 8, kind="thread") as g,
+            k.loop("t", 4, kind="thread") as t,
+        ):
+            tx, ty = (
+                warp if several else Index() for warp, several in ((tx, tile.m > tile.rows), (ty, tile.n > tile.cols))
+            )
+            p = _StagedContext(k, s, tile, depth, x, w, xs, ws, 0, across, down, part, tx, ty, None, g, t)
+            acc = k.local("a", tile.rows // M, tile.cols // N, 4)
+            with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
+                acc[i, j, c] = 0.0
+            if depth.wide == 4:
+                in_stages(p, stages, lambda stage: _multiply(p, acc, stage))
+            else:
+                in_steps(p, lambda stage: _multiply(p, acc, stage))
+            if shared_sums is None:
+                _results(p, acc, into)
+            else:
+                assert not isinstance(into, Tensor)
+                _joined(p, acc, shared_sums, into)
+    return k.done()
+
+
+@contextmanager
+def _blocks(k: Builder, s: Conv, tile: StagedTile) -> Iterator[tuple[Index, Index, Index, Tensor | None]]:
+    """The loops over blocks: of channels, of positions, of parts, and the sums of a cluster."""
+    assert Depth.of(s, tile.k).steps % tile.splits == 0
+    assert tile.joins or not tile.cluster
+    with ExitStack() as stack:
+        together = tile.splits > 1 and tile.cluster > 0
+        part = Index() if together else stack.enter_context(k.loop("part", tile.splits, kind="block"))
+        across = stack.enter_context(k.loop("across", -(-s.padded // tile.n), kind="block"))
+        down = stack.enter_context(k.loop("down", -(-positions(s) // tile.m), kind="block"))
+        if not together:
+            yield across, down, part, None
+            return
+        sums = k.local("shared_sums", tile.splits, tile.n // 4, tile.m + _BETWEEN, 4, space="cluster")
+        part = stack.enter_context(k.loop("part", tile.splits, kind="cluster"))
+        yield across, down, part, sums
+
+
+def _multiply(p: _StagedContext, acc: Tensor, stage: Index) -> None:
+    """Add the products of one step."""
+    k, tile, g, t = p.k, p.tile, p.group, p.member
+    with k.loop("d", tile.k // K) as d:
+        for i in range(tile.rows // M):
+            for j in range(tile.cols // N):
+                row, column = p.tx * tile.rows + i * M, d * tile.n + p.ty * tile.cols + j * N
+                operands: list[Operand] = [(p.xs, (stage, d * 4 + t, row + g + 8 * half, 0)) for half in range(2)]
+                operands += [(p.ws, (stage, (column + g) * K + t * 4))]
+                operands += [(acc, (Index((), i), Index((), j), Index((), c))) for c in range(4)]
+                with k.instruction(OPERATIONS[p.s.x.dtype], operands), k.loop("e", K) as e:
+                    for c in range(4):
+                        left = loaded(p.xs[stage, d * 4 + e // 4, row + g + c // 2 * 8, e % 4])
+                        right = loaded(p.ws[stage, (column + t * 2 + c % 2) * K + e])
+                        acc[i, j, c] = acc[i, j, c] + left * right
+
+
+# ------------------------------------------------------------------------------------------------- results
+def _fragments(p: _StagedContext, acc: Tensor) -> Iterator[tuple[Index, Index, Sequence[Expr]]]:
+    """A thread's results: their row and four channels in the block's tile, and their sums."""
+    k, tile = p.k, p.tile
+    with (
+        k.unroll("i", tile.rows // M) as i,
+        k.unroll("h", 2) as half,
+        k.unroll("j", tile.cols // (2 * N)) as j,
+    ):
+        values = [acc[i, j * 2 + b, half * 2 + e] for b in range(2) for e in range(2)]
+        yield p.tx * tile.rows + i * M + half * 8 + p.group, p.ty * (tile.cols // 4) + j * 4 + p.member, values
+
+
+def _store(p: _StagedContext, into: Store | Tensor, row: Index, quad: Index, values: Sequence[Expr]) -> None:
+    """Store four channels of a position of the block's tile."""
+    s, tile = p.s, p.tile
+    number, quad = p.down * tile.m + row, p.across * (tile.n // 4) + quad
+    image, line, col, within = place(s, number, tile.m)
+    with p.k.when(*within, *past_quads(s, quad, tile.n)):
+        store_quad(p, into, number, (image, line, col), quad, values)
+
+
+def _results(p: _StagedContext, acc: Tensor, into: Store | Tensor) -> None:
+    """Store a thread's results, or its sums: four channels of a position at a time."""
+    for row, quad, values in _fragments(p, acc):
+        _store(p, into, row, quad, values)
+
+
+def _joined(p: _StagedContext, acc: Tensor, sums: Tensor, into: Store) -> None:
+    """Add the sums of the blocks of a cluster, each block those of a part of the channels, and store the results."""
+    k, tile = p.k, p.tile
+    for row, quad, values in _fragments(p, acc):
+        sums.vec(4)[p.part, quad, row, 0] = vector4(*values)
+    k.barrier(cluster=True)
+    quads = tile.n // 4 // tile.splits
+    with k.unroll("e", quads * tile.m // tile.threads) as e:
+        item = p.thread + e * tile.threads
+        row, quad = item % tile.m, p.part * quads + item // tile.m
+        totals = []
+        for c in range(4):
+            total: Expr = sums[0, quad, row, c]
+            for part in range(1, tile.splits):
+                total = total + sums[part, quad, row, c]
+            totals.append(total)
+        _store(p, into, row, quad, totals)
+    k.barrier(cluster=True)
