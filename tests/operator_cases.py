@@ -15,6 +15,8 @@ DECLINED = {
     "BatchNormalization-images": "statistics computed at run time",
     "Conv-three_axes": "3 spatial axes",
     "ConvTranspose-three_axes": "3 spatial axes",
+    "HeadAttention-f16": "in one launch",
+    "HeadAttention-merged": "in one launch",
     "MaxPool-three_axes": "3 spatial axes",
     "Resize-antialias": "antialias",
     "Resize-antialias_one_extent": "antialias",

@@ -22,7 +22,7 @@ from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.machine import in_halves, with_product
-from tenon.machine.plan.arithmetic import computes, products_in_f32, quickest, why_wide
+from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
 from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
@@ -547,6 +547,7 @@ def _narrowing(compilation: Compilation, left: list[Problem] | None, *, stated: 
         reason_of=reason_of,
         left=left,
         stated=stated,
+        attends=attends(target.machine, stored),
     )
 
 

@@ -21,7 +21,7 @@ import tenon
 from byte_products import operands, products
 from compiled import lowered_steps
 from documented import check_page, shell
-from gpu_devices import needs_compiler, why_not
+from gpu_devices import capability, needs_compiler, why_not
 from installed import environment, tenon_script
 from interpret import interpret
 from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, program_of, recorded, result
@@ -40,10 +40,12 @@ from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrice
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels.attention import HeadSizes, attention
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
+from tenon.machine.kernels.tensor_staged import StagedTile, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
 from tenon.machine.kernels.tiled import tiled
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
@@ -51,6 +53,7 @@ from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
+from tenon.network.ops.head_attention import HeadAttention
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import open_bundle
@@ -167,6 +170,66 @@ def by_warps(generate: Callable[[Conv, Any], Kernel], tile: WarpTile) -> Launche
     call.expected[:] = [view.copy() for view in call.before]
     interpret(kernel, call.expected)
     return call
+
+
+def in_stages(tile: StagedTile, dtype: DType, taps: int = 1) -> Launched:
+    """The same with copies in stages: of images of 1 and 9 taps, and with the sums of a cluster."""
+    x = Image(1, 64, 6, 7, 4, dtype=dtype)
+    s = Conv(x, Image(1, 24, 6, 7, 4), (taps, taps), top=taps // 2, left=taps // 2, bias=False, weights=dtype)
+    kernel, rng = tensor_staged(s.flattened(), tile), np.random.default_rng(0)
+    shapes = [[extent.const for extent in buffer.shape] for buffer in kernel.params]
+    views = [rng.standard_normal(np.prod(shape)).astype(dtype.numpy) for shape in shapes[:2]]
+    bits = [view if dtype is DType.F16 else view.view(np.uint16) for view in views]
+    call = Launched("copies in stages", kernel, [*bits, np.zeros(np.prod(shapes[2]), np.float32)], [])
+    call.expected[:] = [view.copy() for view in call.before]
+    interpret(kernel, call.expected)
+    return call
+
+
+def of_heads(s: HeadSizes) -> Launched:
+    """Attention in one launch, with the results of the reference."""
+    rng = np.random.default_rng(0)
+    shapes = [(s.count, rows, s.depth) for rows in (s.queries, s.keys, s.keys)]
+    arrays = [rng.standard_normal(shape).astype(s.dtype.numpy) for shape in shapes]
+    expected = HeadAttention(s.scale, s.merged).reference(*arrays)
+    bits = [a.reshape(-1) if s.dtype is DType.F16 else a.reshape(-1).view(np.uint16) for a in (*arrays, 0 * expected)]
+    call = Launched("attention", attention(s), bits, [])
+    call.expected[:] = [*bits[:3], expected.astype(np.float32).reshape(-1)]
+    return call
+
+
+def test_attention_in_one_launch() -> None:
+    if reason := why_not("cuda"):
+        pytest.skip(reason)
+    sizes = [
+        HeadSizes(3, 197, 197, 64, 0.125, DType.F16),
+        HeadSizes(2, 18, 70, 32, 0.2, DType.F16, merged=True),
+        HeadSizes(1, 49, 50, 64, 0.125, DType.BF16, merged=True),
+    ]
+    calls = [of_heads(s) for s in sizes]
+    launch(calls, "cuda")
+    for s, call in zip(sizes, calls, strict=True):
+        result = call.after[3].view(s.dtype.numpy).astype(np.float32)
+        np.testing.assert_allclose(result, call.expected[3], atol=3e-3 if s.dtype is DType.F16 else 3e-2)
+
+
+@pytest.mark.parametrize("target", ["cuda", "cuda-sm90"])
+def test_copies_in_stages(target: str) -> None:
+    """On tensor cores, and the sums of the blocks of a cluster."""
+    if reason := why_not("cuda"):
+        pytest.skip(reason)
+    if target == "cuda-sm90" and capability() < 90:
+        pytest.skip("this device has no clusters")
+    cluster = int(target == "cuda-sm90")
+    calls = [
+        in_stages(StagedTile(32, 32, 32, 16, 16, 1, 2), DType.F16),
+        in_stages(StagedTile(32, 32, 32, 16, 32, 1, 3), DType.F16, 3),
+        in_stages(StagedTile(64, 16, 16, 32, 16, 1, 4), DType.BF16, 3),
+        *([in_stages(StagedTile(64, 32, 16, 32, 16, 4, 2, 1), DType.F16, 3)] * cluster),
+    ]
+    launch(calls, target)
+    for call in calls:
+        np.testing.assert_allclose(call.after[2], call.expected[2], atol=2e-3)
 
 
 def test_images_of_16_bits(device: str) -> None:

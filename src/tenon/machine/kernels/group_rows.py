@@ -83,28 +83,41 @@ class GroupRow:
 
 
 @lru_cache(maxsize=256)
-def softmax_groups(outer: int, n: int, log: bool, machine: Machine) -> Kernel:
+def softmax_groups(outer: int, n: int, log: bool, machine: Machine, dtype: DType = F32) -> Kernel:
     """Softmax, or its logarithm, along rows of n.  Parameters: x, y, which may be the same memory."""
     name = f"{'log_' if log else ''}softmax_{outer}x{n}"
     k = Builder(name, f"{'Log-softmax' if log else 'Softmax'} along the rows of [{outer}, {n}], a block each")
-    x, y = k.param("x", outer, n), k.param("y", outer, n, out=True)
+    x, y = k.param("x", outer, n, dtype=dtype), k.param("y", outer, n, dtype=dtype, out=True)
     row = GroupRow(k, n, threads_of(machine, n))
     with k.loop("o", outer, kind="block") as o:
         tops, sums = row.cells(), row.cells()
         with k.loop("t", row.threads, kind="thread") as row.thread:
-            top = row.total(tops, "max", F32, lambda at: x[o, at])
+            top = row.total(tops, "max", F32, lambda at: loaded(x[o, at]))
 
             def exponential(at: Index) -> Expr:
-                e = k.let("e", math.exp(x[o, at] - top))
-                if not log:
+                e = k.let("e", math.exp(loaded(x[o, at]) - top))
+                if keeps_terms(log, dtype):
                     y[o, at] = e
                 return e
 
             whole = row.total(sums, "add", F32, exponential)
             scale = k.let("s", math.log(whole) if log else 1.0 / whole)
             with row.elements() as at:
-                y[o, at] = (x[o, at] - top) - scale if log else y[o, at] * scale
+                y[o, at] = of_term(log, x[o, at], y[o, at], top, scale)
     return k.done()
+
+
+def keeps_terms(log: bool, dtype: DType) -> bool:
+    """Whether the exponentials of a softmax are kept in its result until they are divided: not in 16 bits, which would
+    round them twice."""
+    return not log and dtype is F32
+
+
+def of_term(log: bool, x: Expr, y: Expr, top: Expr, scale: Expr) -> Expr:
+    """An element of the result, of that of the input or of its exponential ``y``, if that is kept."""
+    if log:
+        return stored((loaded(x) - top) - scale, x.type.dtype)
+    return y * scale if keeps_terms(log, x.type.dtype) else stored(math.exp(loaded(x) - top) * scale, x.type.dtype)
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,8 @@ from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import CHAINS, each, joined, partial, plane_in_blocks, total
-from tenon.network.graph.types import F32
+from tenon.machine.kernels.storage_types import loaded, stored
+from tenon.network.graph.types import F32, DType
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,14 @@ class Rows:
     elementwise: bool
     bias: bool = True
     statistics: bool = False
+    dtype: DType = F32
 
 
 def _parameters(k: Builder, s: Rows) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
     """x, scale and bias if there is one, y, and mean and inverse deviation with ``statistics``."""
-    x = k.param("x", s.outer, s.channels, s.n)
+    x = k.param("x", s.outer, s.channels, s.n, dtype=s.dtype)
     weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
-    y = k.param("y", s.outer, s.channels, s.n, out=True)
+    y = k.param("y", s.outer, s.channels, s.n, dtype=s.dtype, out=True)
     return x, weights, y, [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
 
 
@@ -60,7 +62,7 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     with k.loop("o", s.outer, kind=kinds[0]) as o, k.loop("c", s.channels, kind=kinds[1]) as c:
 
         def element(at: Index, lanes: int) -> Expr:
-            return x.vec(lanes)[o, c, at // lanes]
+            return loaded(x.vec(lanes)[o, c, at // lanes])
 
         mean = k.let("mean", total(k, "add", s.n, machine.lanes, F32, element) * (1 / s.n))
 
@@ -78,7 +80,8 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
 
         def finish(at: Index, lanes: int) -> None:
             value = (element(at, lanes) - mean) * inverse * weight(weights[0], at, lanes)
-            y.vec(lanes)[o, c, at // lanes] = value + weight(weights[1], at, lanes) if s.bias else value
+            value = value + weight(weights[1], at, lanes) if s.bias else value
+            y.vec(lanes)[o, c, at // lanes] = stored(value, s.dtype)
 
         each(k, s.n, machine.lanes, finish)
     return k.done()
@@ -95,10 +98,10 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
     with k.loop("o", s.outer, kind="block") as o, k.loop("c", s.channels, kind="block") as c:
         sums, squares = row.cells(), row.cells()
         with k.loop("t", row.threads, kind="thread") as row.thread:
-            mean = k.let("mean", row.total(sums, "add", F32, lambda at: x[o, c, at]) * (1 / s.n))
+            mean = k.let("mean", row.total(sums, "add", F32, lambda at: loaded(x[o, c, at])) * (1 / s.n))
 
             def squared(at: Index) -> Expr:
-                d = k.let("d", x[o, c, at] - mean)
+                d = k.let("d", loaded(x[o, c, at]) - mean)
                 return d * d
 
             variance = row.total(squares, "add", F32, squared) * (1 / s.n)
@@ -108,8 +111,8 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
                     tensor[o, c] = value
             with row.elements() as at:
                 scale, *shift = (w[c, at] if s.elementwise else w[c, 0] for w in weights)
-                value = (x[o, c, at] - mean) * inverse * scale
-                y[o, c, at] = value + shift[0] if shift else value
+                value = (loaded(x[o, c, at]) - mean) * inverse * scale
+                y[o, c, at] = stored(value + shift[0] if shift else value, s.dtype)
     return k.done()
 
 

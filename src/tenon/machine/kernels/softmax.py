@@ -12,21 +12,23 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum
 from tenon.machine.kernels import math
-from tenon.machine.kernels.group_rows import by_groups, softmax_groups
+from tenon.machine.kernels.group_rows import by_groups, keeps_terms, of_term, softmax_groups
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import each, in_blocks, partial, total
-from tenon.network.graph.types import F32
+from tenon.machine.kernels.storage_types import loaded
+from tenon.network.graph.types import F32, DType
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """Over the middle axis of [outer, n, inner]."""
+    """Over the middle axis of [outer, n, inner] of a type, which is computed in f32."""
 
     outer: int
     n: int
     inner: int
     log: bool = False
+    dtype: DType = F32
 
 
 @lru_cache(maxsize=256)
@@ -36,7 +38,7 @@ def softmax(s: Softmax, machine: Machine) -> Kernel:
         f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}x{s.inner}",
         f"{'Log-softmax' if s.log else 'Softmax'} along the middle axis of [{s.outer}, {s.n}, {s.inner}]",
     )
-    x, y = k.param("x", s.outer, s.n, s.inner), k.param("y", s.outer, s.n, s.inner, out=True)
+    x, y = (k.param(name, s.outer, s.n, s.inner, dtype=s.dtype, out=out) for name, out in (("x", False), ("y", True)))
     (kind,), inside = deal(s.outer)
     with k.loop("o", s.outer, kind=kind) as o:
         for start, iterations, lanes in lane_segments(s.inner, machine.lanes):
@@ -49,33 +51,33 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
     """Softmax down a vector of neighbouring columns."""
     top, acc = (partial(k, how, 1, F32, x.lanes) for how in ("max", "add"))
     with k.loop("i", s.n) as i:
-        top[0] = maximum(top[0], x[o, i, column])
+        top[0] = maximum(top[0], loaded(x[o, i, column]))
     for (i,), (sums,) in in_blocks(k, [("i", s.n)], [acc]):
-        e = k.let("e", math.exp(x[o, i, column] - top[0]))
-        if not s.log:
+        e = k.let("e", math.exp(loaded(x[o, i, column]) - top[0]))
+        if keeps_terms(s.log, s.dtype):
             y[o, i, column] = e
         sums[0] = sums[0] + e
     scale = k.let("s", math.log(acc[0]) if s.log else 1.0 / acc[0])
     with k.loop("i", s.n) as i:
-        y[o, i, column] = (x[o, i, column] - top[0]) - scale if s.log else y[o, i, column] * scale
+        y[o, i, column] = of_term(s.log, x[o, i, column], y[o, i, column], top[0], scale)
 
 
 @lru_cache(maxsize=256)
 def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
     """The same where ``inner`` is 1: along rows of n.  Parameters: x, y."""
     if by_groups(machine, s.outer, s.n):
-        return softmax_groups(s.outer, s.n, s.log, machine)
+        return softmax_groups(s.outer, s.n, s.log, machine, s.dtype)
     k = Builder(
         f"{'log_' if s.log else ''}softmax_{s.outer}x{s.n}",
         f"{'Log-softmax' if s.log else 'Softmax'} along the rows of [{s.outer}, {s.n}]",
     )
-    x, y = k.param("x", s.outer, s.n), k.param("y", s.outer, s.n, out=True)
+    x, y = k.param("x", s.outer, s.n, dtype=s.dtype), k.param("y", s.outer, s.n, dtype=s.dtype, out=True)
     with k.loop("o", s.outer, kind="parallel") as o:
-        top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: x.vec(lanes)[o, at // lanes])
+        top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: loaded(x.vec(lanes)[o, at // lanes]))
 
         def exponential(at: Index, lanes: int) -> Expr:
-            e = k.let("e", math.exp(x.vec(lanes)[o, at // lanes] - top))
-            if not s.log:
+            e = k.let("e", math.exp(loaded(x.vec(lanes)[o, at // lanes]) - top))
+            if keeps_terms(s.log, s.dtype):
                 y.vec(lanes)[o, at // lanes] = e
             return e
 
@@ -84,7 +86,7 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
 
         def finish(at: Index, lanes: int) -> None:
             place = (o, at // lanes)
-            y.vec(lanes)[place] = (x.vec(lanes)[place] - top) - scale if s.log else y.vec(lanes)[place] * scale
+            y.vec(lanes)[place] = of_term(s.log, x.vec(lanes)[place], y.vec(lanes)[place], top, scale)
 
         each(k, s.n, machine.lanes, finish)
     return k.done()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from tenon.errors import Problem
 from tenon.machine.kernel_ir.walk import operations
+from tenon.machine.kernels.attention import HeadSizes, supported
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, operator, site
@@ -32,6 +35,13 @@ def computes(machine: Machine, dtype: DType) -> bool:
     """Whether a machine has instructions for products of ``dtype``, of 16 bits, or gains time where images are stored
     so."""
     return dtype in machine.stores or machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1) is not None
+
+
+def attends(machine: Machine, dtype: DType) -> Callable[[HeadSizes], bool] | None:
+    """Whether a device computes attention in one launch, of heads of some sizes; None for a machine that gains nothing
+    where rows and products of two tensors are of ``dtype``, too: one without a matrix unit for it."""
+    able = machine.launch is not None and any(unit.x is dtype for unit in machine.products)
+    return partial(supported, machine=machine) if able else None
 
 
 def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:

@@ -194,6 +194,8 @@ class Operator(ABC):
     """Targets whose steps are launches on a device (GPUs) run it, as those whose steps are calls do."""
     narrow_images: ClassVar[bool] = False
     """Kernels read and write images of bf16 and f16."""
+    narrow_rows: ClassVar[bool] = False
+    """Kernels read and write rows of bf16 and f16 as well, on devices; operands but the first are as they were."""
     internal: ClassVar[bool] = False
     """Created by passes and the planner only, for operands and shapes that they have checked."""
     counts_up: ClassVar[bool] = False

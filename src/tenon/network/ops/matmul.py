@@ -87,7 +87,7 @@ class MatrixProduct:
             epilogue=self.epilogue,
             packed=self.weights is not None,
             batch=self.batch,
-            weights=F32 if self.weights is None else site.input(1).dtype,
+            weights=site.input(1).dtype if self.weights is not None or self.right == Input(1) else F32,
         )
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
@@ -146,6 +146,8 @@ def only_floats(site: Site) -> str:
     dtypes = {site.input(0).dtype, site.output.dtype}
     if site.constants[1] is None:
         dtypes.add(site.input(1).dtype)
+        if site.machine.launch is not None and len(dtypes) == 1:
+            dtypes -= {DType.BF16, DType.F16}
     elif site.constants[1].ndim == 2:
         dtypes -= {DType.BF16, DType.F16}
     return "" if dtypes <= {F32} else f"element type {', '.join(sorted(dtypes))}: only f32 is compiled"
@@ -174,6 +176,10 @@ class Scaled:
         return self.then(result, *operands)
 
 
+IN_FLOATS = frozenset({F32, DType.BF16, DType.F16})
+"""The types of results that epilogues are applied to, in f32."""
+
+
 def contracted(node: SizedNode, left: int, right: int) -> None:
     """Let two operands be summed over an axis of each whose extent a run may decide."""
     node.common_exactly([node.extents(0)[left], node.extents(1)[right]])
@@ -199,6 +205,10 @@ class Gemm(Operator):
     fusable: ClassVar[bool] = True
     bilinear: ClassVar[bool] = True
     narrow_images: ClassVar[bool] = True
+
+    @property
+    def fused_types(self) -> frozenset[DType]:
+        return IN_FLOATS
 
     def size(self, a: TensorType, b: TensorType) -> tuple[int, int, int]:
         """(M, K, N).  Raises ShapeError if the matrices do not fit."""
@@ -339,6 +349,10 @@ class MatMul(Operator):
     bilinear: ClassVar[bool] = True
     narrow_images: ClassVar[bool] = True
 
+    @property
+    def fused_types(self) -> frozenset[DType]:
+        return IN_FLOATS
+
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         a, b = typed(inputs)
         left, right = _matrices(a.dims, b.dims)
@@ -399,7 +413,7 @@ class MatMul(Operator):
         count = math.prod(extent for extent, _, _ in batch)
         if shared and all(_follows_rows(image, count, m) for _, image in operands):
             m, batch = m * count, ((1, 1, 1),)
-            operands = tuple((arg, Image(1, i.channels, 1, i.n * i.w, i.block)) for arg, i in operands)
+            operands = tuple((arg, replace(i, n=1, w=i.n * i.w)) for arg, i in operands)
         weights = site.constants[1]
         packed = weights.reshape(k, n) if weights is not None and shared else None
         epilogue = site.epilogue

@@ -145,6 +145,7 @@ class Transpose(Operator):
     perm: Ints = ()
     rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
         (x,) = inputs
@@ -227,6 +228,7 @@ class Concat(Operator):
     one_is_itself: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True
     narrow_images: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         types = typed(inputs)
@@ -315,6 +317,7 @@ class Split(Operator):
     moves: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True
     narrow_images: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def lengths(self, n: int, split: Array | None) -> list[int]:
         if split is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels import norm as kernels
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Number
@@ -37,7 +38,10 @@ from tenon.network.ops.reduce import check_axes, plane_layout
 
 
 def single_only(site: Site) -> str:
+    """Why rows cannot be compiled: devices take floats of 16 bits, too."""
     dtype = site.input(0).dtype
+    if dtype in NARROW and site.machine.launch is not None:
+        return ""
     return "" if dtype is F32 else f"element type {dtype}: convert the model to float32"
 
 
@@ -64,6 +68,7 @@ class LayerNormalization(Operator):
     epsilon: float = 1e-5
     stash_type: int = 1
     arity: ClassVar[tuple[int, int]] = (2, 3)
+    narrow_rows: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -115,7 +120,8 @@ class LayerNormalization(Operator):
                 data = site.constants[i]
                 args.append(Input(i) if data is None else Weights(np.ascontiguousarray(np.broadcast_to(data, shape))))
         outputs = len(site.outputs)
-        spec = kernels.Rows(rows, 1, math.prod(shape), self.epsilon, True, site.has(2), outputs > 1)
+        dtype = site.input(0).dtype
+        spec = kernels.Rows(rows, 1, math.prod(shape), self.epsilon, True, site.has(2), outputs > 1, dtype)
         extra = [Scratch("inverse", site.outputs[1].nbytes)] if outputs == 2 else []
         args += [*map(Output, range(outputs)), *extra]
         return [Step(kernels.normalize_rows(spec, site.machine), tuple(args))]

@@ -44,6 +44,7 @@ class View(Operator):
 
     rearranges: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def dequantised_from(self, inputs: Sequence[Value | None], dims: tuple[int, ...]) -> Stored | None:
         (x, *_) = inputs

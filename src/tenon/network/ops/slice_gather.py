@@ -99,6 +99,7 @@ class Slice(Operator):
     rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (3, 5)
     moves: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def slices(self, dims: Ints, given: Sequence[Array | None]) -> tuple[slice, ...]:
         """A Python slice for every axis."""
@@ -207,6 +208,7 @@ class Gather(Operator):
     rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (2, 2)
     moves: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
     along_axis: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:

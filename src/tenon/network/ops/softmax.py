@@ -12,8 +12,9 @@ import numpy as np
 from tenon.machine.kernels import softmax as kernels
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
-from tenon.network.graph.types import F32, TensorType
+from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, register, typed
+from tenon.network.ops.normalize import single_only
 from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.reduce import check_axes
 
@@ -27,6 +28,7 @@ class Softmax(Operator):
     log: ClassVar[bool] = False
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     along_axis: ClassVar[bool] = True
+    narrow_rows: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = typed(inputs)[0]
@@ -52,15 +54,14 @@ class Softmax(Operator):
         return None if axis == self.axis % outputs[0].rank else alike(inputs, axis)
 
     def supported(self, site: Site) -> str:
-        dtype = site.input(0).dtype
-        return "" if dtype is F32 else f"element type {dtype}: convert the model to float32"
+        return single_only(site)
 
     def lower(self, site: Site) -> list[Step]:
         dims = site.input(0).dims
         axis = self.axis % len(dims)
         outer, inner = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
         make = kernels.softmax_rows if inner == 1 else kernels.softmax
-        kernel = make(kernels.Softmax(outer, dims[axis], inner, self.log), site.machine)
+        kernel = make(kernels.Softmax(outer, dims[axis], inner, self.log, site.input(0).dtype), site.machine)
         return [Step(kernel, (Input(0), Output()))]
 
     @classmethod

@@ -26,6 +26,7 @@ from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.traits import is_product
+from tenon.network.passes.attention import Able, attention
 from tenon.network.passes.base import Log, Pass, attribute, drop_dead, make, substitute
 
 STORED = {"fp16": DType.F16, "bf16": DType.BF16}
@@ -78,14 +79,17 @@ def activations(
     arithmetic_of: ArithmeticOf = always_narrow,
     reason_of: ReasonOf = no_reason,
     left: list[Problem] | None = None,
+    *,
+    rows: bool = False,
 ) -> Pass:
     """A pass that computes products for which that is fastest, and operators read only by these, in ``dtype``.
 
-    ``left`` gets the layers that compute in f32, and why.
+    ``left`` gets the layers that compute in f32, and why.  ``rows`` are computed in ``dtype`` as well, and products of
+    two tensors.
     """
     return Pass(
         f"activations as {dtype}",
-        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of, reason_of, left).run(),
+        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of, reason_of, left, rows).run(),
         level=0,
         ensures="convolutions read activations of that type",
     )
@@ -99,13 +103,15 @@ def precision(
     reason_of: ReasonOf = no_reason,
     left: list[Problem] | None = None,
     stated: bool = False,
+    attends: Able | None = None,
 ) -> list[Pass]:
     """The passes for a precision.
 
     ``arithmetic`` is true if the target computes products of images in that type; ``arithmetic_of`` then gives the
     fastest arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets
     the layers that compute in f32 nevertheless, and why.  With ``stated``, only products that the model has in f16
-    itself are changed.
+    itself are changed; with ``attends``, operators on rows and products of two tensors, too (``Operator.narrow_rows``),
+    and attention is one operator where it says so.
     """
     if name not in STORED:
         return []
@@ -127,16 +133,18 @@ def precision(
     def chosen(node: Node) -> str:
         return remembered(node)[0]
 
-    stored = weights(dtype, chosen)
+    stored_weights = weights(dtype, chosen)
 
     def store(graph: Graph, log: Log) -> int:
         known.clear()  # names are those of one graph: a body has others
-        return stored.run(graph, log)
+        return stored_weights.run(graph, log)
 
     def reason(node: Node) -> str:
         return remembered(node)[1]
 
-    return [replace(stored, run=store), activations(dtype, chosen, reason, left)]
+    rows = attends is not None and not stated
+    passes = [replace(stored_weights, run=store), activations(dtype, chosen, reason, left, rows=rows)]
+    return [*passes, attention(attends)] if rows and attends else passes
 
 
 def states_f16(graph: Graph) -> bool:
@@ -295,7 +303,9 @@ class _Narrowing:
         arithmetic_of: ArithmeticOf,
         reason_of: ReasonOf,
         left: list[Problem] | None,
+        rows: bool,
     ) -> None:
+        self.rows = rows
         self.graph, self.dtype, self.arithmetic_of, self.reason_of = graph, dtype, arithmetic_of, reason_of
         self.left = left
         self.narrow: set[Node] = set()
@@ -326,10 +336,11 @@ class _Narrowing:
         value = node.inputs[0] if node.inputs else None
         if value is None or value.type.dtype is not F32:
             return "its input is not f32"
-        if not 2 <= value.type.rank <= 4:
-            return f"its input has {value.type.rank} dimension(s): {self.dtype} is for those of 2 to 4"
         op = node.op
-        images = isinstance(op, Operator) and op.narrow_images
+        rows = self.rows and isinstance(op, Operator) and op.narrow_rows
+        if not rows and not 2 <= value.type.rank <= 4:
+            return f"its input has {value.type.rank} dimension(s): {self.dtype} is for those of 2 to 4"
+        images = rows or (isinstance(op, Operator) and op.narrow_images)
         if images and _is_product(node) and not (_depthwise(node) and node.input(1).type.dtype is F32):
             return self.product_obstacle(node, value)
         if not images and not isinstance(op, Pointwise):
@@ -348,7 +359,8 @@ class _Narrowing:
         products in each sum.
         """
         if node.input(1).data is None:
-            return "its weights are not constant"
+            both = self.rows and isinstance(node.op, MatMul) and min(v.type.rank for v in node.inputs if v) >= 2
+            return "" if both else "its weights are not constant"
         if self.arithmetic_of(node) != "narrow":
             return self.reason_of(node)
         if node.input(1).type.dtype is not self.dtype:
@@ -381,7 +393,10 @@ class _Narrowing:
                 self.graph.replace(node.output, node.input(0))  # what it rounded has that type now
                 self.graph.remove(node)
             return
-        weighted = isinstance(node.op, Operator) and node.op.narrow_images and _is_product(node)
+        op = node.op
+        weighted = isinstance(op, Operator) and op.narrow_images and _is_product(node)
+        weighted = weighted and node.input(1).data is not None
+        weighted = weighted or (isinstance(op, Operator) and op.narrow_rows and not op.moves)
         for i, value in enumerate(inputs):
             if value is None or (weighted and i > 0):
                 continue
@@ -392,7 +407,7 @@ class _Narrowing:
         if inputs != list(node.inputs):
             self.graph.rewire(node, tuple(inputs))
         if node in self.narrow:
-            for value, type in zip(node.outputs, node.infer(), strict=True):
+            for value, type in zip(node.outputs, node.infer(), strict=False):  # those that are used
                 value.type = type
 
     def as_type(self, value: Value, dtype: DType, before: Node | None) -> Value:
