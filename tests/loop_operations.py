@@ -176,6 +176,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "not_equal": _mask(np.not_equal),
     "select": _select,
     "dot16": lambda acc, a, b: acc + _dot4_signed(np.zeros(4, np.int32), a, b).sum(dtype=np.int32, keepdims=True),
+    **{f"lane{i}": lambda a, i=i: a[i : i + 1] for i in range(4)},
     "vector4": lambda *scalars: np.concatenate(scalars),
     "lookup4": _lookup,
     "lookup16": _lookup,

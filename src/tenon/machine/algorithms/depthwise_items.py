@@ -14,7 +14,7 @@ from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.depthwise import DepthwiseTile, pack_blocks
-from tenon.machine.kernels.depthwise_items import depthwise_items
+from tenon.machine.kernels.depthwise_items import channels_of, depthwise_items
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.types import F32, Layout
@@ -41,12 +41,13 @@ class DepthwiseItems(OfDepthwiseTile):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         assert machine.launch is not None
-        return [cls(tile) for tile in ranked(problem[0], machine.launch)[:count]]
+        return [cls(tile) for tile in ranked(problem[0], machine.launch, channels_of(problem[0]))[:count]]
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
         assert machine.launch is not None
-        return Cost(cycles(s, self.tile, machine.launch) / DEVICE_CYCLES, s.weights.bytes * s.padded * s.taps)
+        time = cycles(s, self.tile, machine.launch, channels_of(s))
+        return Cost(time / DEVICE_CYCLES, s.weights.bytes * s.padded * s.taps)
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         """Taps beside the image need no halo."""

@@ -153,6 +153,7 @@ OPS: dict[str, Primitive] = {
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
     "vector4": Primitive(4, "given"),  # four scalars side by side
+    **{f"lane{i}": Primitive(1, "scalar") for i in range(4)},  # an element of a vector
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
     "sqrdmulh": Primitive(2),
     "mul_rounded": Primitive(2),  # a product of f32 that is rounded by itself: no addition is fused with it
@@ -242,6 +243,13 @@ def bitcast(a: Expr, dtype: DType) -> Expr:
 def vector4(a: Expr, b: Expr, c: Expr, d: Expr) -> Expr:
     """Four scalars of a type as a vector."""
     return Op("vector4", (a, b, c, d), Type(a.type.dtype, 4))
+
+
+def lanes_of(a: Expr) -> list[Expr]:
+    """The elements of a vector of four, or a scalar four times."""
+    if a.type.lanes == 1:
+        return [a] * 4
+    return [Op(f"lane{i}", (a,), Type(a.type.dtype)) for i in range(4)]
 
 
 def lookup(x: Expr, tables: Sequence[Expr]) -> Expr:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
 
-from tenon.machine.kernel_ir.build import Builder, guarded
+from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Expr, Kernel
+from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, lanes_of
 from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.depthwise import DepthwiseTile, reach
-from tenon.machine.kernels.storage_types import loaded, stored
-from tenon.machine.kernels.tiled import Ends
+from tenon.machine.kernels.fours import FOUR
+from tenon.machine.kernels.storage_types import NARROW, loaded, stored
+from tenon.machine.kernels.tiled import Ends, store
 
 
 @lru_cache(maxsize=512)
@@ -26,7 +27,9 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
 
     ``s.depthwise`` must hold, and blocks of x and y be the same.
     """
-    k = Builder(name_of(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of a channel in an item")
+    fours = channels_of(s) == FOUR
+    owner = "four channels" if fours else "a channel"
+    k = Builder(name_of(s), f"Depthwise: {described(s)}; {tile.rows} x {tile.cols} positions of {owner} in an item")
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     w = k.param("w", s.y.blocks, *s.kernel, s.y.block, dtype=s.weights)
     ends = Ends.params(k, s)
@@ -36,26 +39,77 @@ def depthwise_items(s: Conv, tile: DepthwiseTile) -> Kernel:
         k.loop("b", s.y.blocks, kind="parallel") as b,
         k.loop("i", down, kind="parallel") as i,
         k.loop("j", across, kind="parallel") as j,
-        k.loop("c", s.y.block, kind="parallel") as c,
+        k.loop("c", 1 if fours else s.y.block, kind="parallel") as c,
     ):
-        top, left = i * tile.rows, j * tile.cols
-        acc = k.local("a", tile.rows, tile.cols)
-        for p, q in product(range(tile.rows), range(tile.cols)):
-            acc[p, q] = 0.0
-
-        def value(row: Index, col: Index) -> Expr:
-            facts, at = source(s, tile, (n, b, c), (row, col))
-            return guarded(facts, loaded(x[at]), 0.0)
-
-        for (p, q), (ky, kx), v in products(k, s, tile, (top, left), value):
-            acc[p, q] = acc[p, q] + v * loaded(w[b, ky, kx, c])
-        for p, q in product(range(tile.rows), range(tile.cols)):
-            row, col = top + p, left + q
-            with k.when(*past_last(s, tile, row, col)):
-                at = n, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
-                result = ends.result(s, at, b * s.y.block + c, acc[p, q])
-                ends.y[n, b, at[1] + s.y.top, at[2] + s.y.left, c] = stored(result, s.y.dtype)
+        of_channels = _of_four_channels if fours else _of_a_channel
+        of_channels(k, s, tile, (x, w, ends), (n, b, c), (i * tile.rows, j * tile.cols))
     return k.done()
+
+
+_Operands = tuple[Tensor, Tensor, Ends]
+
+
+def _of_a_channel(
+    k: Builder,
+    s: Conv,
+    tile: DepthwiseTile,
+    operands: _Operands,
+    place: tuple[Index, Index, Index],
+    first: tuple[Index, Index],
+) -> None:
+    """The results of a tile for one channel."""
+    (x, w, ends), (n, b, c), (top, left) = operands, place, first
+    acc = k.local("a", tile.rows, tile.cols)
+    for p, q in product(range(tile.rows), range(tile.cols)):
+        acc[p, q] = 0.0
+
+    def value(row: Index, col: Index) -> Expr:
+        facts, at = source(s, tile, (n, b, c), (row, col))
+        return guarded(facts, loaded(x[at]), 0.0)
+
+    for (p, q), (ky, kx), v in products(k, s, tile, (top, left), value):
+        acc[p, q] = acc[p, q] + v * loaded(w[b, ky, kx, c])
+    for p, q in product(range(tile.rows), range(tile.cols)):
+        row, col = top + p, left + q
+        with k.when(*past_last(s, tile, row, col)):
+            at = n, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
+            result = ends.result(s, at, b * s.y.block + c, acc[p, q])
+            ends.y[n, b, at[1] + s.y.top, at[2] + s.y.left, c] = stored(result, s.y.dtype)
+
+
+def channels_of(s: Conv) -> int:
+    """The channels of an item: floats of 16 bits are loaded and stored by whole words."""
+    narrow = s.x.dtype in NARROW and s.y.dtype in NARROW
+    return FOUR if narrow and s.x.block == s.y.block == FOUR else 1
+
+
+def _of_four_channels(
+    k: Builder,
+    s: Conv,
+    tile: DepthwiseTile,
+    operands: _Operands,
+    place: tuple[Index, Index, Index],
+    first: tuple[Index, Index],
+) -> None:
+    """The results of a tile for the four channels of a block."""
+    (x, w, ends), (n, b, _), (top, left) = operands, place, first
+    acc = k.local("a", tile.rows, tile.cols, FOUR)
+    for p, q, lane in product(range(tile.rows), range(tile.cols), range(FOUR)):
+        acc[p, q, lane] = 0.0
+
+    def value(row: Index, col: Index) -> Expr:
+        facts, at = source(s, tile, (n, b, Index()), (row, col))
+        return guarded(facts, loaded(Load(x.buffer, at, Type(s.x.dtype, FOUR))), 0.0)
+
+    for (p, q), (ky, kx), v in products(k, s, tile, first, value):
+        weights = k.let("w", loaded(Load(w.buffer, (b, ky, kx, Index()), Type(s.weights, FOUR))))
+        for lane, (element, weight) in enumerate(zip(lanes_of(k.let("v", v)), lanes_of(weights), strict=True)):
+            acc[p, q, lane] = acc[p, q, lane] + element * weight
+    for p, q in product(range(tile.rows), range(tile.cols)):
+        row, col = top + p, left + q
+        with k.when(*past_last(s, tile, row, col)):
+            at = n, row * s.y_step[0] + s.y_start[0], col * s.y_step[1] + s.y_start[1]
+            store(k, s, ends, at, b, [acc[p, q, lane] for lane in range(FOUR)])
 
 
 Product = tuple[tuple[int, int], tuple[Index, Index], Expr]

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
-from tenon.machine.kernel_ir.index import Index, IndexLike, Var
+from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Const, Expr, Load, Type, broadcast, vector4
-from tenon.machine.kernels.move_nests import Dim, Nest, Side
-from tenon.network.graph.types import F32, I32, DType
-
-_FOUR = 4
-_VECTORS = (F32, I32, DType.F16, DType.BF16)
-"""Types of which devices load and store four elements at once."""
+from tenon.machine.kernels.fours import FOUR, VECTORS, aligned, loops_over
+from tenon.machine.kernels.move_nests import Nest, Side
+from tenon.network.graph.types import DType
 
 
 def emit_items(k: Builder, nest: Nest, source: Tensor | None, target: Tensor) -> None:
@@ -51,7 +48,7 @@ def _value(
         return Load(source.buffer, _at(nest.source, loops), Type(dtype))
     if not any(dim.uses(along) for dim in nest.source):
         return broadcast(Load(source.buffer, _at(nest.source, loops), Type(dtype)), lanes)
-    if _contiguous(nest.source, nest.extents) == along and _aligned(nest.source, source, nest.extents, along):
+    if _contiguous(nest.source, nest.extents) == along and _by_fours(nest.source, source, nest.extents, along):
         return Load(source.buffer, _at(nest.source, loops), Type(dtype, lanes))
     steps = [[loop + e if i == along else loop for i, loop in enumerate(loops)] for e in range(lanes)]
     return vector4(*(Load(source.buffer, _at(nest.source, each), Type(dtype)) for each in steps))
@@ -66,14 +63,11 @@ def _contiguous(side: Side, extents: Sequence[int]) -> int | None:
 
 def _lanes(nest: Nest, target: Tensor, along: int | None) -> int:
     """Elements of the target that a thread stores."""
-    if along is None or nest.extents[along] % _FOUR or target.buffer.type.dtype not in _VECTORS:
+    if along is None or nest.extents[along] % FOUR or target.buffer.type.dtype not in VECTORS:
         return 1
-    return _FOUR if _aligned(nest.target, target, nest.extents, along) else 1
+    return FOUR if _by_fours(nest.target, target, nest.extents, along) else 1
 
 
-def _aligned(side: Sequence[Dim], tensor: Tensor, extents: Sequence[int], along: int) -> bool:
+def _by_fours(side: Side, tensor: Tensor, extents: Sequence[int], along: int) -> bool:
     """Whether every fourth element along a loop lies at a multiple of four."""
-    variables = (Index(((Var("i", (Index((), n),), i), 1),)) for i, n in enumerate(extents))
-    loops = [variable * _FOUR if i == along else variable for i, variable in enumerate(variables)]
-    flat = tensor.buffer.flat(_at(tuple(side), loops))
-    return flat.const % _FOUR == 0 and not any(step % _FOUR for _, step in flat.terms)
+    return aligned(tensor.buffer, _at(side, loops_over(extents, along)))

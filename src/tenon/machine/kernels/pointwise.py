@@ -6,14 +6,16 @@ successively narrower ones, and an operand with a single element along it is loa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, broadcast, cast, select
+from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, broadcast, cast, lanes_of, select, vector4
+from tenon.machine.kernels.fours import FOUR, VECTORS, aligned, loops_over
 from tenon.machine.kernels.image import Box, Epilogue, collapse
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
@@ -79,6 +81,9 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
     if 0 in out.size:  # axes of one element may be broadcast to zero elements
         return k.done()
 
+    if machine.launch is not None and _by_fours(boxes, tensors, out, y):
+        _fours(k, s, boxes, tensors, out, y)
+        return k.done()
     with ExitStack() as stack:
         kinds, inside = deal(*out.size[:-1])
         loops = (k.loop("i", n, kind=kind) for n, kind in zip(out.size[:-1], kinds, strict=True))
@@ -95,6 +100,38 @@ def pointwise(s: Pointwise, machine: Machine) -> Kernel:
                 value = stored(select(values[-1], wide, 0), out.dtype)
             k.store(y.buffer, place(out, at), broadcast(value, lanes))
     return k.done()
+
+
+FEWEST = 1 << 13
+"""Elements of which a fourth still occupies a device."""
+
+
+def _by_fours(boxes: Sequence[Box], tensors: Sequence[Tensor], out: Box, y: Tensor) -> bool:
+    """Whether an item can compute four neighbouring elements, which all operands load at once or as one."""
+    if out.size[-1] % FOUR or math.prod(out.size) < FEWEST:
+        return False
+    at = tuple(loops_over(out.size, len(out.size) - 1))
+    return all(
+        box.size[-1] == 1 or (box.dtype in VECTORS and aligned(tensor.buffer, place(box, at)))
+        for box, tensor in zip((*boxes, out), (*tensors, y), strict=True)
+    )
+
+
+def _fours(k: Builder, s: Pointwise, boxes: Sequence[Box], tensors: Sequence[Tensor], out: Box, y: Tensor) -> None:
+    """An item for every four elements; floats of 16 bits are computed in f32, and rounded once."""
+    with ExitStack() as stack:
+        counts = (*out.size[:-1], out.size[-1] // FOUR)
+        *outer, last = (stack.enter_context(k.loop("i", n, kind="parallel")) for n in counts)
+        at = (*outer, last * FOUR)
+        loads = (load_elements(t, b, at, FOUR) for t, b in zip(tensors, boxes, strict=True))
+        values = [lanes_of(k.let("v", loaded(value))) for value in loads]
+        results = []
+        for lane in range(FOUR):
+            value = s.function(*(each[lane] for each in values[: len(s.inputs)]))
+            if s.mask is not None:
+                value = select(values[-1][lane], loaded(value), 0)
+            results.append(stored(value, out.dtype))
+        k.store(y.buffer, place(out, at), vector4(*results))
 
 
 def place(box: Box, at: tuple[Index, ...]) -> tuple[Index, ...]:

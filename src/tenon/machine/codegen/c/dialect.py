@@ -132,6 +132,8 @@ class C(C99):
     def call(self, e: Op, args: list[str]) -> str:
         if e.name == "vector4":
             return f"({self.type(e.type)}){{{', '.join(map(bare, args))}}}"
+        if e.name.startswith("lane"):
+            return f"{args[0]}[{e.name[-1]}]"
         if e.name == "interleave4":
             return f"{self.interleaved(e.args[0].type, e.type)}({bare(args[0])})"
         if e.name.startswith("lookup"):

@@ -79,6 +79,7 @@ class DeviceC(CLike):
             "broadcast",
             "scalar",
             "vector4",
+            *(f"lane{i}" for i in range(4)),
             "dot4",
             "dot4_signed",
         }
@@ -136,6 +137,8 @@ class DeviceC(CLike):
         source = e.args[0].type
         if e.name == "vector4":
             return self.vector(e.type, args)
+        if e.name.startswith("lane"):
+            return f"({args[0]}).{'xyzw'[int(e.name[-1])]}"
         if e.name == "cast" and source in _VECTORS and e.type in _VECTORS:
             return f"{self.vector_conversion(source, e.type)}({bare(args[0])})"
         return super().call(e, args)
