@@ -12,11 +12,13 @@ from check_kernels import check
 from interpret import interpret
 from lowered import MACHINES, Ask, run_lowered
 from operator_cases import LOWERED
-from tenon.machine.algorithms import integer_tiled, registry, tiled
+from tenon.machine.algorithms import integer_staged, integer_tiled, registry, tiled
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
+from tenon.machine.codegen.backend import find
 from tenon.machine.codegen.threads import Sharing
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.tensor_cores import MMA_I8_K32, MMA_U8_K32
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
@@ -24,6 +26,7 @@ from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
 from tenon.machine.plan.program import Call, Place, Region
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
@@ -38,6 +41,7 @@ GPU = replace(
 def groups_always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Work groups are chosen even where single items take less time."""
     monkeypatch.setattr(integer_tiled, "DEVICE_CYCLES", 1e9)
+    monkeypatch.setattr(integer_staged, "DEVICE_CYCLES", 1e12)
     registry._sorted.cache_clear()
     yield
     registry._sorted.cache_clear()
@@ -48,7 +52,7 @@ def conv(channels: int) -> Conv:
     return Conv(image, image, (3, 3), top=1, left=1, weights=DType.I8)
 
 
-def run(name: str) -> list[Kernel]:
+def run(name: str, machine: Machine = GPU) -> list[Kernel]:
     """The kernels of an operator case, which are proved and give exactly what its reference does."""
     operator, _, label = name.partition("::")
     case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
@@ -60,7 +64,7 @@ def run(name: str) -> list[Kernel]:
         interpret(kernel, arrays)
 
     for got, expected in zip(
-        run_lowered(case.op, case.arrays(), GPU, case.constant, Ask(blocked=True, surplus=1), execute),
+        run_lowered(case.op, case.arrays(), machine, case.constant, Ask(blocked=True, surplus=1), execute),
         case.op.evaluate(case.arrays()),
         strict=True,
     ):
@@ -90,6 +94,30 @@ def run(name: str) -> list[Kernel]:
 )
 def test_results_are_exact(name: str) -> None:
     assert any(work_groups(kernel) is not None for kernel in run(name))
+
+
+UNITS = (DOT4, DOT4_SIGNED, MMA_I8_K32, MMA_U8_K32)
+TENSOR = replace(GPU, products=UNITS, launch=Launch(copies=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1x1_double",
+        "1x1_double_plus",
+        "3x3_even_double",  # taps beside the image are the zero point
+        "1x1_sums_u8_0",
+    ],
+)
+def test_results_of_a_matrix_unit_are_exact(name: str) -> None:
+    kernels = run(f"IntegerConv::{name}", TENSOR)
+    assert any(kernel.name.startswith("integer_tensor") for kernel in kernels)
+    text = find("cuda").kernel(next(kernel for kernel in kernels if kernel.name.startswith("integer_tensor")))
+    assert ("mma_u8_k32" if "u8" in name else "mma_i8_k32") in text
+
+
+def test_weights_with_a_zero_point_take_no_matrix_unit() -> None:
+    assert not any(k.name.startswith("integer_tensor") for k in run("IntegerConv::3x3_sums_i8_97", TENSOR))
 
 
 @pytest.mark.parametrize("name", ["first_sums_i8_1", "1x1_double_plus", "depthwise_partial_float"])

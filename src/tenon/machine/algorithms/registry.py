@@ -13,6 +13,7 @@ from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseIte
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
+from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
@@ -51,6 +52,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorTiled,
     MatrixTiled,
     TensorStaged,
+    IntegerStaged,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 

@@ -29,6 +29,7 @@ from tenon.machine.kernels.group_tiles import Depth, positions, sums_shape, wide
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
 from tenon.machine.kernels.tiled import joined_parts
+from tenon.network.graph.types import I32
 
 _RATE = 1024.0
 """Products that the tensor cores of a unit add in a cycle, by instructions of 16 x 8 x 16."""
@@ -60,7 +61,7 @@ class TensorStaged(TensorTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+        return [cls(tile) for tile in ranked(problem[0].flattened(), machine)[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -89,22 +90,22 @@ class TensorStaged(TensorTiled):
 
 
 @lru_cache(maxsize=1024)
-def _ranked(s: Conv, machine: Machine) -> list[StagedTile]:
-    """All tiles that the machine can run, the least time first."""
+def ranked(s: Conv, machine: Machine, kind: type[StagedTile] = StagedTile) -> list[StagedTile]:
+    """All tiles of a kind that the machine can run, the least time first; ``kind`` says what an element is."""
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    able = [tile for tile in _tiles(s, launch) if tile.shared <= space.bytes]
+    able = [tile for tile in _tiles(s, launch, kind) if tile.shared <= space.bytes]
     return sorted(able, key=lambda tile: staged_cycles(s, tile, launch))
 
 
-def _tiles(s: Conv, launch: Launch) -> Iterator[StagedTile]:
+def _tiles(s: Conv, launch: Launch, kind: type[StagedTile]) -> Iterator[StagedTile]:
     """Tiles that are not much larger than the result.  Blocks have 32 positions at least: where threads of eight rows
     copy half of one, it is not proved that they copy different elements."""
     largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
-    for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), (16, 32, 64), (16, 32, 64), (16, 32, 64)):
-        stages = 4 if wide(s) == 4 else 2
-        tile = StagedTile(m, n, k, rows, cols, 1, stages)
+    depths = [size // kind.bytes for size in (32, 64, 128)]
+    for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), depths, (16, 32, 64), (16, 32, 64)):
+        tile = kind(m, n, k, rows, cols, 1, 4 if is_staged(s) else 2)
         fits = m % rows == n % cols == 0 and m <= largest_m and n <= largest_n
         if not fits or tile.sums > _SUMS or not 64 <= tile.threads <= min(256, launch.group):
             continue
@@ -117,8 +118,13 @@ def _in_parts(s: Conv, tile: StagedTile, launch: Launch) -> Iterator[StagedTile]
     sizes = tile.m, tile.n, tile.k, tile.rows, tile.cols
     for splits in (p for p in (1, 2, 3, 4, 6, 8, 9, 12, 16) if steps % p == 0 and (p == 1 or steps // p >= 2)):
         stages = max(2, min(tile.stages, steps // splits))
-        parted = StagedTile(*sizes, splits, stages)
-        yield StagedTile(*sizes, splits, stages, int(1 < splits <= launch.cluster and parted.joins))
+        parted = type(tile)(*sizes, splits, stages)
+        yield type(tile)(*sizes, splits, stages, int(1 < splits <= launch.cluster and parted.joins))
+
+
+def is_staged(s: Conv) -> bool:
+    """Whether copies are asynchronous: of groups of four floats, and of words."""
+    return wide(s) == 4 or s.x.dtype is I32
 
 
 def staged_cycles(s: Conv, tile: StagedTile, launch: Launch) -> float:
@@ -131,15 +137,15 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch) -> float:
     together = max(1, min(each, fitting))
     warps = tile.threads // 32
     steps = depth.steps / tile.splits
-    multiplies = tile.m * tile.n * tile.k / _RATE
+    multiplies = tile.m * tile.n * tile.instructions * 16 / _RATE
     loads = warps * tile.loads * 2
-    again = min(s.taps, 3) if depth.wide == 4 else 1  # taps find in the first cache what others have read
-    arrives = tile.k * 2 * (tile.m / again + tile.n) / DEVICE_BYTES
-    copies = (tile.k * tile.m / depth.wide + tile.k * tile.n / 8) / tile.threads
+    again = min(s.taps, 3) if is_staged(s) else 1  # taps find in the first cache what others have read
+    arrives = tile.k * tile.bytes * (tile.m / again + tile.n) / DEVICE_BYTES
+    copies = (tile.k * tile.m / depth.wide + tile.k * tile.n * tile.bytes / 16) / tile.threads
     issued = warps * copies * _CHUNK / 4
     busy = max(multiplies, loads, arrives) + issued
-    alone = _STEP + tile.k / 16 * _CHAIN + tile.rows * tile.cols / 128 * (tile.k / 16) * 8 + copies * _CHUNK
-    if depth.wide != 4:
+    alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK
+    if not is_staged(s):
         alone += DEVICE_LATENCY  # each step waits for what it copies
     step = max(busy * together, alone)
     time = -(-each // together) * (steps * step + DEVICE_LATENCY + DEVICE_ENDS)

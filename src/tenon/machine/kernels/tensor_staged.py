@@ -1,4 +1,6 @@
-"""Convolution and matrix product of 16-bit floats by a matrix unit, with copies in stages (``isa.tensor_cores``).
+"""Convolution and matrix product by a matrix unit, with copies in stages (``isa.tensor_cores``): of 16-bit floats.
+
+What follows holds for words of four bytes (``integer_staged``) as well, of which a unit takes half as many.
 
 A warp of 32 threads computes ``tile.rows`` positions by ``tile.cols`` channels, in tiles of 16 by 8, 16 products at a
 time.  Shared memory has the image in groups of four elements, positions side by side, and for each channel 16 products
@@ -11,10 +13,11 @@ for a part of the channels, in a fixed order, and stores these results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,11 +43,30 @@ from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.machine.kernels.tiled import Ends, store
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType
+from tenon.network.graph.types import F32, DType
+
+M, N, K = 16, 8, 16
+"""The tile of an instruction for 16-bit floats: positions, channels, products."""
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """An instruction of ``k`` elements in a row, ``each`` of them in eight bytes, whose sums are ``sums``; ``product``
+    adds the product of two elements to a sum."""
+
+    operation: str
+    k: int
+    each: int
+    sums: DType
+    product: Callable[[Expr, Expr, Expr], Expr]
+
+
+def _added(total: Expr, left: Expr, right: Expr) -> Expr:
+    return total + loaded(left) * loaded(right)
+
 
 OPERATIONS = {DType.F16: "mma_f16_k16", DType.BF16: "mma_bf16_k16"}
-M, N, K = 16, 8, 16
-"""The tile of an instruction: positions, channels, products."""
+UNITS = {dtype: MatrixUnit(name, K, 4, F32, _added) for dtype, name in OPERATIONS.items()}
 _APART = 4
 """Positions past a row of the image in shared memory, by which threads that load four rows reach all banks."""
 _BETWEEN = 2
@@ -58,15 +80,22 @@ class StagedTile(WarpTile):
 
     stages: int = 4
     cluster: int = 0
+    bytes: ClassVar[int] = 2
+    """Bytes of an element."""
+
+    @property
+    def instructions(self) -> float:
+        """Instructions along the products of a step."""
+        return self.k * self.bytes / 32
 
     @property
     def loads(self) -> float:
-        return self.k / K * (2 * self.rows / M + self.cols / N)
+        return self.instructions * (2 * self.rows / M + self.cols / N)
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
-        copied = 2 * self.stages * (self.k * (self.m + _APART) + self.k * self.n)
+        copied = self.bytes * self.stages * (self.k * (self.m + _APART) + self.k * self.n)
         return copied + self.cluster * self.n * (self.m + _BETWEEN) * 4
 
     @property
@@ -88,8 +117,12 @@ def supported(s: Conv) -> bool:
 
 def pack(weights: Array, s: Conv, tile: StagedTile) -> Array:
     """[blocks of channels][steps][k / 16][n][16] from [channels out, channels in, kh, kw], zeros past the last."""
-    split = group_tiles.pack(weights, s, tile)
-    split = split.reshape(*split.shape[:2], tile.k // K, K, tile.n // 16, 4, 2, 2)  # channel: 16 a + 4 t + 2 b + e
+    return in_rows(group_tiles.pack(weights, s, tile), tile, K)
+
+
+def in_rows(split: Array, tile: StagedTile, row: int) -> Array:
+    """[blocks of channels][steps][k / row][n][row] from [blocks][steps][k * n]."""
+    split = split.reshape(*split.shape[:2], tile.k // row, row, tile.n // 16, 4, 2, 2)  # channel: 16 a + 4 t + 2 b + e
     ordered = split.transpose(0, 1, 2, 4, 6, 5, 7, 3)  # row: 16 a + 8 b + 2 t + e
     return np.ascontiguousarray(ordered.reshape(*split.shape[:2], -1))
 
@@ -100,6 +133,7 @@ class _StagedContext(GroupContext):
 
     group: Index
     member: Index
+    unit: MatrixUnit
 
     @property
     def thread(self) -> Index:
@@ -114,7 +148,7 @@ class _StagedContext(GroupContext):
 
     def x_place(self, stage: Index, group: Index, position: Index) -> tuple[Index, ...]:
         if self.depth.wide == 1:
-            return stage, group // 4, position, group % 4
+            return stage, group // self.unit.each, position, group % self.unit.each
         return stage, group, position, Index()
 
     def w_place(self, stage: Index, part: Index, lanes: int) -> tuple[Index, ...]:
@@ -131,9 +165,27 @@ def tensor_staged(s: Conv, tile: StagedTile) -> Kernel:
     w = k.param("w", -(-s.padded // tile.n), depth.steps, tile.k * tile.n, dtype=s.weights)
     apart = tile.splits > 1 and not tile.cluster
     into = k.param("sums", *sums_shape(s, tile), out=True) if apart else partial(store, k, s, Ends.params(k, s))
-    stages = tile.fitting(depth.steps) if depth.wide == 4 else 2
-    with _blocks(k, s, tile) as (across, down, part, shared_sums):
-        xs = k.local("xs", stages, tile.k // 4, tile.m + _APART, 4, dtype=s.x.dtype, space="shared")
+    add_products(k, s, tile, UNITS[s.x.dtype], (x, w), into, staged=depth.wide == 4)
+    return k.done()
+
+
+def add_products(
+    k: Builder,
+    s: Conv,
+    tile: StagedTile,
+    unit: MatrixUnit,
+    operands: tuple[Tensor, Tensor],
+    into: Store | Tensor,
+    *,
+    staged: bool,
+    fill: int = 0,
+) -> None:
+    """The loops over blocks and threads of a kernel, which gives the sums of ``operands``, image and weights, to
+    ``into``.  Taps beside the image are ``fill``, which is zero where copies are ``staged``."""
+    depth, (x, w) = Depth.of(s, tile.k), operands
+    stages = tile.fitting(depth.steps) if staged else 2
+    with _blocks(k, s, tile, unit.sums) as (across, down, part, shared_sums):
+        xs = k.local("xs", stages, tile.k // unit.each, tile.m + _APART, unit.each, dtype=s.x.dtype, space="shared")
         ws = k.local("ws", stages, tile.k * tile.n, dtype=s.weights, space="shared")
         with (
             k.loop("ty", tile.n // tile.cols, kind="thread") as ty,
@@ -141,14 +193,12 @@ def tensor_staged(s: Conv, tile: StagedTile) -> Kernel:
             k.loop("g", 8, kind="thread") as g,
             k.loop("t", 4, kind="thread") as t,
         ):
-            tx, ty = (
-                warp if several else Index() for warp, several in ((tx, tile.m > tile.rows), (ty, tile.n > tile.cols))
-            )
-            p = _StagedContext(k, s, tile, depth, x, w, xs, ws, 0, across, down, part, tx, ty, None, g, t)
-            acc = k.local("a", tile.rows // M, tile.cols // N, 4)
+            warp = tx if tile.m > tile.rows else Index(), ty if tile.n > tile.cols else Index()
+            p = _StagedContext(k, s, tile, depth, x, w, xs, ws, fill, across, down, part, *warp, None, g, t, unit)
+            acc = k.local("a", tile.rows // M, tile.cols // N, 4, dtype=unit.sums)
             with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
-                acc[i, j, c] = 0.0
-            if depth.wide == 4:
+                acc[i, j, c] = 0.0 if unit.sums is F32 else 0
+            if staged:
                 in_stages(p, stages, lambda stage: _multiply(p, acc, stage))
             else:
                 in_steps(p, lambda stage: _multiply(p, acc, stage))
@@ -157,11 +207,10 @@ def tensor_staged(s: Conv, tile: StagedTile) -> Kernel:
             else:
                 assert not isinstance(into, Tensor)
                 _joined(p, acc, shared_sums, into)
-    return k.done()
 
 
 @contextmanager
-def _blocks(k: Builder, s: Conv, tile: StagedTile) -> Iterator[tuple[Index, Index, Index, Tensor | None]]:
+def _blocks(k: Builder, s: Conv, tile: StagedTile, dtype: DType) -> Iterator[tuple[Index, Index, Index, Tensor | None]]:
     """The loops over blocks: of channels, of positions, of parts, and the sums of a cluster."""
     assert Depth.of(s, tile.k).steps % tile.splits == 0
     assert tile.joins or not tile.cluster
@@ -173,26 +222,26 @@ def _blocks(k: Builder, s: Conv, tile: StagedTile) -> Iterator[tuple[Index, Inde
         if not together:
             yield across, down, part, None
             return
-        sums = k.local("shared_sums", tile.splits, tile.n // 4, tile.m + _BETWEEN, 4, space="cluster")
+        sums = k.local("shared_sums", tile.splits, tile.n // 4, tile.m + _BETWEEN, 4, dtype=dtype, space="cluster")
         part = stack.enter_context(k.loop("part", tile.splits, kind="cluster"))
         yield across, down, part, sums
 
 
 def _multiply(p: _StagedContext, acc: Tensor, stage: Index) -> None:
     """Add the products of one step."""
-    k, tile, g, t = p.k, p.tile, p.group, p.member
-    with k.loop("d", tile.k // K) as d:
+    k, tile, unit, g, t = p.k, p.tile, p.unit, p.group, p.member
+    with k.loop("d", tile.k // unit.k) as d:
         for i in range(tile.rows // M):
             for j in range(tile.cols // N):
                 row, column = p.tx * tile.rows + i * M, d * tile.n + p.ty * tile.cols + j * N
                 operands: list[Operand] = [(p.xs, (stage, d * 4 + t, row + g + 8 * half, 0)) for half in range(2)]
-                operands += [(p.ws, (stage, (column + g) * K + t * 4))]
+                operands += [(p.ws, (stage, (column + g) * unit.k + t * unit.each))]
                 operands += [(acc, (Index((), i), Index((), j), Index((), c))) for c in range(4)]
-                with k.instruction(OPERATIONS[p.s.x.dtype], operands), k.loop("e", K) as e:
+                with k.instruction(unit.operation, operands), k.loop("e", unit.k) as e:
                     for c in range(4):
-                        left = loaded(p.xs[stage, d * 4 + e // 4, row + g + c // 2 * 8, e % 4])
-                        right = loaded(p.ws[stage, (column + t * 2 + c % 2) * K + e])
-                        acc[i, j, c] = acc[i, j, c] + left * right
+                        left = p.xs[stage, d * 4 + e // unit.each, row + g + c // 2 * 8, e % unit.each]
+                        right = p.ws[stage, (column + t * 2 + c % 2) * unit.k + e]
+                        acc[i, j, c] = unit.product(acc[i, j, c], left, right)
 
 
 # ------------------------------------------------------------------------------------------------- results

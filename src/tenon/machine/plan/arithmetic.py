@@ -10,6 +10,7 @@ from tenon.errors import Problem
 from tenon.machine.kernel_ir.walk import operations
 from tenon.machine.kernels.attention import HeadSizes, supported
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tensor_staged import OPERATIONS
 from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, operator, site
 from tenon.machine.plan.program import Program
@@ -40,7 +41,7 @@ def computes(machine: Machine, dtype: DType) -> bool:
 def attends(machine: Machine, dtype: DType) -> Callable[[HeadSizes], bool] | None:
     """Whether a device computes attention in one launch, of heads of some sizes; None for a machine that gains nothing
     where rows and products of two tensors are of ``dtype``, too: one without a matrix unit for it."""
-    able = machine.launch is not None and any(unit.x is dtype for unit in machine.products)
+    able = machine.launch is not None and dtype in OPERATIONS and machine.has(OPERATIONS[dtype])
     return partial(supported, machine=machine) if able else None
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
-from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16, MMA_F16_K16
+from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16, MMA_F16_K16, MMA_I8_K32, MMA_U8_K32
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
@@ -15,7 +15,7 @@ _SINGLE, _DOT4 = 12.0, 2.0
 """The time of four products of bytes that are taken out of their words one by one, and of an instruction for them."""
 
 _NVIDIA = Launch(group=1024, units=132, resident=2048)
-_AMPERE = (MMA_F16_K16, MMA_BF16_K16)
+_AMPERE = (MMA_F16_K16, MMA_BF16_K16, MMA_I8_K32, MMA_U8_K32)
 """Units for products of NVIDIA GPUs of compute capability 8.0."""
 
 

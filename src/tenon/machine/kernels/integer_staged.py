@@ -1,0 +1,74 @@
+"""Convolution of bytes by a matrix unit, requantised: tiles as of ``tensor_staged``, of words of four channels.
+
+Sums are exact, and so are results: the same bits as on processors.  Taps beside the image are copied through registers
+where the zero point is not 0, because asynchronous copies fill with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import ClassVar
+
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, op
+from tenon.machine.kernels import group_tiles, integer_tiled
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import Depth, about, batched, in_words, name_of, sums_shape
+from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tensor_staged import MatrixUnit, StagedTile, add_products, in_rows
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import I32, DType
+
+OPERATIONS = {DType.I8: "mma_i8_k32", DType.U8: "mma_u8_k32"}
+WORDS = 8
+"""Words of an instruction: 32 products."""
+_UNITS = {
+    dtype: MatrixUnit(OPERATIONS[dtype], WORDS, 2, I32, partial(op, name))
+    for dtype, name in ((DType.I8, "dot4_signed"), (DType.U8, "dot4"))
+}
+
+
+@dataclass(frozen=True)
+class WordTile(StagedTile):
+    """``k`` are words, a multiple of 8."""
+
+    bytes: ClassVar[int] = 4
+
+
+def supported(s: Conv, machine: Machine) -> bool:
+    """Whether a layer can be computed so, if its weights have the zero point 0: bytes in blocks of one word."""
+    able = integer_tiled.supported(s, machine) and s.x.block == 4 and not batched(s)
+    return able and machine.has(OPERATIONS[s.x.dtype])
+
+
+def pack(weights: Array, s: IntegerConv, tile: WordTile) -> Array:
+    """[blocks of channels][steps][k / 8][n][8] of words, from bytes [channels out, channels in, kh, kw]."""
+    return in_rows(group_tiles.pack(integer_tiled.as_words(weights, s), in_words(s.conv), tile, 0), tile, WORDS)
+
+
+def is_staged(s: IntegerConv) -> bool:
+    """Whether copies can be asynchronous."""
+    beside = any(before > 0 or past for before, past in map(s.conv.border, (0, 1)))
+    return not s.fill or not beside
+
+
+@lru_cache(maxsize=512)
+def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
+    """Parameters: x, weights as ``pack`` returns them, bias (padded), rows of factors, mask when ``conv.clear``,
+    operands, y; with splits only x, weights and the sums in i32 [splits, channels / 4, positions, 4]."""
+    assert not s.weight_zero
+    c = in_words(s.conv)
+    k = Builder(f"integer_tensor_{name_of(s.conv)}", f"{about(s.conv, tile, 'warp')}, in integers")
+    x = k.param("x", *c.x.shape, dtype=I32)
+    w = k.param("w", -(-c.padded // tile.n), Depth.of(c, tile.k).steps, tile.k * tile.n, dtype=I32)
+    into = (
+        k.param("sums", *sums_shape(c, tile), dtype=I32, out=True)
+        if tile.splits > 1
+        else partial(integer_tiled.store, IntegerEnds.params(k, s, y_words=integer_tiled.by_words(s.conv)))
+    )
+    staged = is_staged(s)
+    fill = 0 if staged else integer_tiled.repeated(s.fill)
+    add_products(k, c, tile, _UNITS[s.conv.x.dtype], (x, w), into, staged=staged, fill=fill)
+    return k.done()
