@@ -328,7 +328,8 @@ def sizes_of(model: onnx.ModelProto) -> dict[str, Size]:
 
 def test_vectors_across_rows() -> None:
     """Vectors of a flat loop hold elements of several rows, of which each ends where a run says."""
-    model = parsed("(float[M,M,L] x) => (float[a,b,c] y)", "y = Exp(x)")
-    sizes = {"L": Size("L", 1, 6), "M": Size("M", 2, 10, 2)}
+    body = "y = Exp(x) p = Constant <value_ints=[0,1,0,0,0,0]> () e = Neg(x) z = Pad(e, p)"
+    model = parsed("(float[M,M,L] x) => (float[a,b,c] y, float[d,e,f] z)", body)
     runs = [{"L": 4, "M": 10}, {"L": 1, "M": 2}, {"L": 6, "M": 6}]
+    sizes = {"L": Size("L", 1, 6), "M": Size("M", 2, 10, 2)}
     check(model, sizes, [(feeds(model, run), run) for run in runs])

@@ -215,7 +215,8 @@ class _SideBySide:
                 place = axis.place(store) if store.buffer is self.kernel.params[axis.param] else None
                 if place is not None:
                     first = (Index(((number, 1),)) + axis.start) * place.parts
-                    if upper(first - place.at, facts) <= 0:
+                    elements = axis.stride // place.parts  # in which a test may count
+                    if any(upper((first - place.at) * each, facts) <= 0 for each in (1, elements)):
                         return True
         return False
 
