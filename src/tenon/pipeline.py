@@ -37,7 +37,7 @@ from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
-from tenon.network.graph.bind import GivenShapes, bind, fix, with_open_batches
+from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_open_batches
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
@@ -228,7 +228,7 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    graphs = [with_states(bound, chosen.states) for bound in graphs]
+    check_alike(graphs := [with_states(bound, chosen.states) for bound in graphs])
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
     progress("generate")
     if chosen.obfuscate:

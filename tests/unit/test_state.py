@@ -15,7 +15,7 @@ from command_line import run_main
 from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
 from onnx_models import model, node, random
 from tenon.cli import main
-from tenon.errors import InputError
+from tenon.errors import InputError, ResourceError
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Origin
 from tenon.network.graph.types import DType, tensor
@@ -212,3 +212,19 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     succeeded(run(*words))
     first = np.fromfile(tmp_path / "raw", np.float32)[:8].reshape(2, 1, 1, 4)
     np.testing.assert_allclose(first, right[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["opencl", "vulkan"])
+def test_gpus_keep_states(target: str) -> None:
+    graph = recurrent(2, initial=True)
+    sequence, initial = [random(2, 1, 5, seed=i) for i in range(2)], np.array(graph.initial["h"], np.float32)
+    bundle = tenon.compile(graph, target=target, name="net")
+    with tenon.open(bundle) as engine:
+        try:
+            engine.prepare()
+        except ResourceError as error:
+            pytest.skip(str(error))
+        for _ in range(2):
+            for x, y in zip(sequence, by_hand(graph, sequence, initial.reshape(1, 1, 4)), strict=True):
+                np.testing.assert_allclose(engine.run(x)["y"], y, rtol=1e-5, atol=1e-6)
+            engine.reset()

@@ -195,5 +195,18 @@ def _extent(name: str, extent: int | Size) -> int | Size:
     return int(extent)
 
 
+def check_alike(graphs: Sequence[Graph]) -> None:
+    """Raises InputError if the graphs of a bundle's bindings have other inputs or outputs than the first one."""
+    first = graphs[0]
+    for number, graph in enumerate(graphs[1:], 2):
+        for what, ports, own in (("inputs", first.inputs, graph.inputs), ("outputs", first.outputs, graph.outputs)):
+            names, others = ({v.name for v in each} for each in (ports, own))
+            if names != others and len(ports) != len(own):
+                raise InputError(
+                    f"binding {number} has other {what} than the first one ({_listed(names ^ others)}): a size of one "
+                    "value is an input like one with a range, as in L:1..1"
+                )
+
+
 def _listed(names: Mapping[str, object] | set[str]) -> str:
     return ", ".join(f"'{n}'" for n in sorted(names)) or "none"
