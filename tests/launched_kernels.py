@@ -99,5 +99,6 @@ def assert_close(a: Array, b: Array, case: Case) -> None:
 
 def can_run(case: Case, target: str) -> bool:
     """Whether the target's language expresses a case's kernels."""
-    backend, steps = find_backend(target), lowered_steps(case, find(target).machine, ASK)
+    row = find(target)
+    backend, steps = find_backend(row.backend), lowered_steps(case, row.machine, ASK)
     return not any(reason for step in steps for reason in unsupported(backend, step.kernel))

@@ -144,6 +144,29 @@ def test_operators_give_what_their_references_do(device: str, part: int, every: 
                 assert_close(a, b, case)
 
 
+@pytest.mark.slow
+def test_products_by_cooperative_matrices() -> None:
+    """On a device without them, by the bodies of the instructions; with parts of products, and a residual."""
+    if reason := why_not("vulkan"):
+        pytest.skip(reason)
+    needs_compiler("vulkan")
+    weights = {f"w{i}": random(64, 64, k, k, seed=i) / (8 * k) for i, k in enumerate((3, 1))}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "w1"], ["b"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Relu", ["c"], ["y"]),
+    ]
+    content = model(nodes, {"x": [1, 64, 28, 28]}, ["y"], weights).SerializeToString()
+    bundle = tenon.compile(content, target="vulkan-matrix", precision="fp16", no_tuning=True)
+    assert any(call.kernel.name.startswith("matrix") for call in bundle.program.calls)
+    x = random(1, 64, 28, 28, seed=9)
+    with open_bundle(bundle) as engine, open_bundle(tenon.compile(content, no_tuning=True)) as usual:
+        a, b = (each.run(x)["y"] for each in (engine, usual))
+    np.testing.assert_allclose(a, b, atol=4e-3 * np.abs(b).max())
+    assert np.abs(a - b).max() > 0
+
+
 def test_products_of_bytes(device: str) -> None:
     """The languages have texts of their own for them; of two matrices."""
     label = "sums_3x7x33_int8_int8"

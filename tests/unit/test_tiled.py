@@ -34,6 +34,7 @@ from tenon.machine.kernels.tiled import joined_parts, tiled
 from tenon.machine.kernels.vector_product import VectorBlock, vector_product
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
 from tenon.network.ops.conv import Conv as Operator
 
 GPU = replace(MACHINES["lanes1"], launch=Launch(), spaces=(SHARED,), threads=4096)
@@ -173,6 +174,13 @@ def test_the_machine_decides() -> None:
     assert all(t.tile.shared <= 4096 for t in Tiled.candidates((s,), small, Limits(), 100))
     for machine, most in ((GPU, 256), (replace(GPU, launch=Launch(group=64)), 64)):
         assert max(t.tile.threads for t in Tiled.candidates((s,), machine, Limits(), 10000)) == most
+
+
+def test_tiles_of_numbers_that_are_converted_are_those_of_f32() -> None:
+    """Half as many bytes of memory arrive, but each number is converted on its way to shared memory."""
+    for s, *_ in LARGE.values():
+        halves = replace(s, x=replace(s.x, dtype=DType.F16), weights=DType.F16)
+        assert Tiled.candidates((halves,), GPU, Limits(), 8) == Tiled.candidates((s,), GPU, Limits(), 8)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, GroupTile, batched, matrices, pack, positions, sums_shape, wide
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tiled import joined_parts, supported, tiled
-from tenon.network.graph.types import Layout
+from tenon.network.graph.types import F32, Layout
 
 FMAS = 128
 """Multiply-adds of a unit in a cycle."""
@@ -142,7 +142,11 @@ def _depths(s: Conv) -> list[int]:
 
 
 def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS) -> float:
-    """Cycles of a device until the layer is computed; a unit adds ``rate`` products in a cycle."""
+    """Cycles of a device until the layer is computed; a unit adds ``rate`` products in a cycle.
+
+    What becomes f32 on its way to shared memory takes as long as f32, because each number is converted.
+    """
+    least = F32.bytes if rate == FMAS else 0
     depth = Depth.of(s, tile.k)
     blocks = matrices(s) * -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
@@ -152,7 +156,8 @@ def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS) -> floa
     multiplies = tile.m * tile.n * tile.k / rate
     loads = warps * tile.loads * 2.5
     filled = min(1.0, together * warps / 8)  # few threads hide little latency
-    arrives = tile.k * (s.x.dtype.bytes * tile.m + s.weights.bytes * tile.n) / DEVICE_BYTES
+    x_bytes, w_bytes = (max(least, dtype.bytes) for dtype in (s.x.dtype, s.weights))
+    arrives = tile.k * (x_bytes * tile.m + w_bytes * tile.n) / DEVICE_BYTES
     busy = max(multiplies, loads, arrives) / (0.25 + 0.75 * filled) + 8 * warps
     step = max(busy * together, DEVICE_LATENCY) + DEVICE_BARRIER
     time = -(-each // together) * (depth.steps / tile.splits * step + DEVICE_LATENCY + DEVICE_ENDS)
