@@ -9,12 +9,12 @@ _PLACE = re.compile(r"\b(\w+)\[([^][]*)\]")
 _LOOP = re.compile(r"^( *(?:for|bind) [^<]*< )(min\()?(.*?)( \{| = .*)$")
 _TEST = re.compile(r"(^ *if )(.*)( \{)$")
 _WHEN = re.compile(r"(when\()([^;]*)(;)")
-_BUFFER = re.compile(r"\b(const|global|scratch|shared|stack|register) (\w+): (\w+)\[([^][]*)\]")
+_BUFFER = re.compile(r"\b(const|global|scratch|shared|cluster|stack|register) (\w+): (\w+)\[([^][]*)\]")
 
 
 def mutants(text: str) -> Iterator[tuple[str, str]]:
-    """(kind of mutation, text): indices off by one, loops longer by one, bounds, guards, stores and barriers removed,
-    another buffer of equal rank, vectors twice as wide.
+    """(kind of mutation, text): indices off by one, loops longer by one, bounds, guards, stores, barriers, ends of
+    groups of copies and waits removed, waits for fewer groups, another buffer of equal rank, vectors twice as wide.
     """
     head, *lines = text.splitlines()
     buffers = {name: (kind, shape.count(",")) for _, name, kind, shape in _BUFFER.findall(text)}
@@ -26,8 +26,12 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
     for i, line in enumerate(lines):
         if line.lstrip().startswith(("alloc", "prefetch")):
             continue
-        if line.strip() == "barrier":
-            yield "barrier", with_line(i, None)
+        if line.strip() in ("barrier", "barrier cluster", "commit") or line.lstrip().startswith("wait "):
+            yield line.split()[0], with_line(i, None)
+        if line.strip() == "barrier cluster":
+            yield "barrier", with_line(i, line.removesuffix(" cluster"))
+        if line.lstrip().startswith("wait "):
+            yield "wait", with_line(i, re.sub(r"\d+", lambda n: str(int(n[0]) + 1), line))
         if match := _LOOP.match(line):
             yield from _loops(i, match, with_line)
         for place in _PLACE.finditer(line):
@@ -40,7 +44,7 @@ def mutants(text: str) -> Iterator[tuple[str, str]]:
             for other in buffers:
                 if other != name and buffers[other] == buffers[name] and spaces[other] != "register" != spaces[name]:
                     yield "buffer", with_line(i, f"{line[: place.start(1)]}{other}{line[place.end(1) :]}")
-        if (store := _PLACE.match(line.lstrip())) and store[1] in buffers:
+        if (store := _PLACE.match(line.strip().removeprefix("copy "))) and store[1] in buffers:
             yield "store", with_line(i, None)
         for test in (_TEST, _WHEN):
             if match := test.search(line):

@@ -8,7 +8,8 @@ import pytest
 from check_kernels import FaultError, check
 from interpret import interpret
 from loop_operations import KernelError
-from tenon.errors import InternalError
+from mutants import mutants
+from tenon.errors import FormatError, InternalError
 from tenon.machine.codegen.backend import find
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
@@ -208,6 +209,29 @@ def test_the_interpreter_finds_faults(name: str) -> None:
     text, line, faulty, _ = FAULTY[name]
     with pytest.raises(KernelError):
         interpret(parse(text.replace(line, faulty, 1)), data(text))
+
+
+@pytest.mark.parametrize("name", ["pipeline", "strips", "cluster"])
+def test_what_is_proved_runs_without_a_fault(name: str) -> None:
+    """Of all kernels with one fault: both proofs refuse most, and what either accepts, the interpreter runs."""
+    accepted = count = 0
+    for what, text in mutants(show(parse(CORRECT[name]))):
+        try:
+            kernel = parse(text)
+        except FormatError:
+            continue
+        count += 1
+        try:
+            prove(kernel)
+        except (OutOfRangeError, InternalError):
+            continue
+        accepted += 1
+        try:
+            interpret(kernel, data(text))
+        except KernelError as error:
+            pytest.fail(f"{what}: {error}\n{text}")
+    assert count > 30
+    assert accepted < count / 2
 
 
 def test_meaning() -> None:
