@@ -15,17 +15,19 @@ from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import Bind, Expr, Kernel, Load, Stmt, Store
-from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount
+from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show
-from tenon.machine.plan.clip import clip
+from tenon.machine.plan.clip import clip, sums_end
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.proofs.needed import LeftOutError, prove_needed
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, DType, TensorType
 from tenon.network.ops.base import Case, Input, Output, Site, Step
-from tenon.network.ops.clipped import Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.clipped import SPARE, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.matmul import MatMul
+from tenon.network.ops.softmax import Softmax
 
 
 # ------------------------------------------------------------------------------------------ rules of operators
@@ -82,16 +84,17 @@ def test_positions_of_results_depend_on_no_more_than_the_rule_says(name: str) ->
 
 # ------------------------------------------------------------------------------------------------- kernels
 @dataclass(frozen=True)
-class CutShort(Clipped):
+class ProvedClipped(Clipped):
     """The operator, with its kernels cut short and proved as a planned network's are."""
 
     def lower(self, site: Site) -> list[Step]:
         steps = []
         for step in super().lower(site):
-            kernel, args, cut = clip(self, site.outputs, step.kernel, step.args, narrow=True)
+            types = [t for t in site.inputs[: self.count] if t is not None] if self.absorbed else []
+            kernel, args, cut = clip(self, types, site.outputs, step.kernel, step.args, narrow=True)
             prove(kernel)
             if cut is not None:
-                prove_needed(kernel, cut.whole, cut.needed)
+                prove_needed(kernel, cut)
             steps.append(Step(kernel, args))
         return steps
 
@@ -115,7 +118,7 @@ def test_what_is_needed_is_computed(name: str, machine: str) -> None:
         extent = site.output.dims[axis]
         for n in sorted({0, 1, extent // 2, extent}):
             needed = (NeededPositions(0, axis, (NeededExtent(0),)),)
-            op = CutShort(case.op, len(arrays), needed)
+            op = ProvedClipped(case.op, len(arrays), needed)
             inputs, constants = (*site.inputs, TensorType(I64, ())), (*site.constants, None)
             got = results(op, replace(site, inputs=inputs, constants=constants), [*arrays, np.array(n)])
             kept = (slice(None),) * axis + (slice(n),)
@@ -154,7 +157,7 @@ def test_loops_end_at_extents() -> None:
     assert "for j < min(3, (needed2 + 3 // 4)) {" in text
     assert "if needed2 + -13 >= 0 {" in text
     prove(CUT)
-    assert prove_needed(CUT, WHOLE, (ROWS, COLUMNS)) == 3
+    assert prove_needed(CUT, CutShort(WHOLE, (ROWS, COLUMNS))) == 3
 
 
 class Altered(Substitution):
@@ -205,14 +208,14 @@ def rounded_down(var: Var) -> tuple[Index, ...]:
 def test_wrong_bounds_are_refused(name: str, bound: Any) -> None:
     kernel = altered(name, bound)
     with pytest.raises(LeftOutError):
-        prove_needed(kernel, WHOLE, (ROWS, COLUMNS))
+        prove_needed(kernel, CutShort(WHOLE, (ROWS, COLUMNS)))
 
 
 def test_numbers_that_exceed_the_extent_are_refused() -> None:
     """A number of positions that is not limited by the buffer's extent is not that of an axis, nor a bound."""
     kernel = altered("needed", lambda var: (Index((), 12),))
     with pytest.raises(LeftOutError):
-        prove_needed(kernel, WHOLE, (ROWS, COLUMNS))
+        prove_needed(kernel, CutShort(WHOLE, (ROWS, COLUMNS)))
     kernel = replace(kernel, body=Altered("i", lambda var: (var.below[1],)).body(kernel.body))
     with pytest.raises(OutOfRangeError, match="passes the end by 1"):
         prove(kernel)
@@ -220,14 +223,14 @@ def test_numbers_that_exceed_the_extent_are_refused() -> None:
 
 def test_other_extents_are_refused() -> None:
     with pytest.raises(LeftOutError):
-        prove_needed(CUT, WHOLE, (ROWS, replace(COLUMNS, bounds=(NeededCount(3, 2, 2, 3),))))
+        prove_needed(CUT, CutShort(WHOLE, (ROWS, replace(COLUMNS, bounds=(NeededCount(3, 2, 2, 3),)))))
 
 
 def test_args_are_inputs_of_the_node() -> None:
     op = Clipped(LOWERED["Add-equal"].op, 2, (NeededPositions(0, 0, (NeededExtent(1, 1, 0, 1),)),))
     site = make_site(op.base, LOWERED["Add-equal"].arrays(), MACHINES["lanes4"])
     (step,) = op.base.lower(site)
-    _, args, _ = clip(op, site.outputs, step.kernel, step.args)
+    _, args, _ = clip(op, [], site.outputs, step.kernel, step.args)
     assert args == (Input(0), Input(1), Output(), Input(2), Input(3))
 
 
@@ -256,7 +259,7 @@ def test_tiles_have_narrower_versions() -> None:
     assert "if needed + -6*j + -1 >= 0, -1*needed + 6*j + 2 >= 0 {" in text
     assert [text.count(f"for unroll q < {n} {{") for n in (2, 4, 6)] == [1, 1, 1]
     prove(NARROW)
-    assert prove_needed(NARROW, WIDE, TILED) == 8
+    assert prove_needed(NARROW, CutShort(WIDE, TILED)) == 8
 
 
 @pytest.mark.parametrize(
@@ -277,7 +280,7 @@ def test_wrong_versions_are_refused(before: str, after: str) -> None:
     kernel = replace(kernel, params=whole.params, body=Renamed(kernel, whole).body(kernel.body))
     with pytest.raises((LeftOutError, OutOfRangeError)):  # noqa: PT012
         prove(kernel)
-        prove_needed(kernel, whole, TILED)
+        prove_needed(kernel, CutShort(whole, TILED))
 
 
 class Renamed(Substitution):
@@ -294,3 +297,51 @@ class Renamed(Substitution):
     def _value(self, e: Expr) -> Expr:
         new = super()._value(e)
         return Load(self.params.get(new.buffer, new.buffer), new.index, new.type) if isinstance(new, Load) else new
+
+
+# ---------------------------------------------------------------------------------------------------- sums
+ROWS_OF_SOFTMAX = NeededPositions(0, 1, (NeededExtent(0),))
+SUMS = {
+    "left": (MatMul(), ((3, 150), (150, 20)), (), AbsorbedPositions(0, 1, 0), 0.0),
+    "right": (MatMul(), ((2, 3, 150), (2, 150, 20)), (), AbsorbedPositions(1, 1, 0), 0.0),
+    "softmax": (Softmax(-1), ((3, 192),), (ROWS_OF_SOFTMAX,), AbsorbedPositions(0, 1, 0), -np.inf),
+}
+"""An operator, the shapes of its operands, what is needed of its result, the operand that is masked, and by what."""
+
+
+@pytest.mark.parametrize("machine", ["lanes4", "lanes16"])
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_end_where_elements_change_nothing(name: str, machine: str) -> None:
+    """What lies further beyond the extent than ``SPARE`` is not read, and the result is that of the masked operand."""
+    base, shapes, needed, absorbed, value = SUMS[name]
+    rng = np.random.default_rng(3)
+    for n in (1, 70):
+        arrays: list[Array | None] = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        masked = arrays[absorbed.operand]
+        assert masked is not None
+        beyond = (slice(None),) * absorbed.axis
+        masked[(*beyond, slice(n, None))] = value
+        (expected,) = base.evaluate(arrays)
+        masked[(*beyond, slice(n + SPARE, None))] = np.nan
+        site = make_site(base, arrays, MACHINES[machine])
+        types = [t for t in site.inputs if t is not None]
+        op = ProvedClipped(base, len(arrays), needed, (absorbed,))
+        assert sums_end(op, types, site.outputs, base.lower(site))
+        site = replace(site, inputs=(*types, TensorType(I64, ())), constants=(*site.constants, None))
+        got = results(op, site, [*arrays, np.array(n)])
+        kept = (slice(None), slice(n)) if needed else ()
+        np.testing.assert_allclose(got[kept], expected[kept], rtol=0, atol=1e-5)
+
+
+def test_sums_of_what_is_not_absorbed_are_refused() -> None:
+    base, shapes, _, absorbed, _ = SUMS["left"]
+    site = make_site(base, [np.zeros(shape, np.float32) for shape in shapes], MACHINES["lanes4"])
+    (step,) = base.lower(site)
+    types = [t for t in site.inputs if t is not None]
+    kernel, _, cut = clip(Clipped(base, 2, (), (absorbed,)), types, site.outputs, step.kernel, step.args)
+    assert cut is not None
+    prove_needed(kernel, cut)
+    with pytest.raises(LeftOutError, match="may leave out a store"):
+        prove_needed(kernel, CutShort(cut.whole, cut.absorbed, ()))
+    with pytest.raises(LeftOutError, match="read further"):
+        prove_needed(kernel, replace(cut, spare=1))

@@ -218,7 +218,7 @@ def steps_of(
     parts = [sharing.part(call) for call in program.calls]
     for kernel, cut in {(call.kernel, call.cut) for call in program.calls}:
         if cut is not None:
-            prove_needed(kernel, cut.whole, cut.needed)
+            prove_needed(kernel, cut)
     for kernel in {id(part.call.kernel): part.call.kernel for part in parts}.values():
         require_supported(backend, kernel)
     return tuple(

@@ -31,6 +31,7 @@ from tenon.machine.kernel_ir.loops import (
     Kernel,
     Load,
     Loop,
+    Op,
     Outline,
     Stmt,
     Store,
@@ -38,8 +39,9 @@ from tenon.machine.kernel_ir.loops import (
     op,
 )
 from tenon.machine.kernel_ir.narrow import Narrowed, positional_loops, widths
-from tenon.machine.kernel_ir.needed import NeededAxis, NeededCount, StorePosition
+from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount, StorePosition
 from tenon.machine.kernel_ir.rewrite import Substitution
+from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import upper
 from tenon.machine.kernel_ir.walk import loads, statements
 from tenon.network.graph.types import I64
@@ -56,20 +58,29 @@ class CutKernel(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def clipped(kernel: Kernel, needed: tuple[NeededAxis, ...], extents: int, *, narrow: bool = False) -> CutKernel:
+def clipped(
+    kernel: Kernel,
+    needed: tuple[NeededAxis, ...],
+    extents: int,
+    absorbed: tuple[NeededAxis, ...] = (),
+    *,
+    narrow: bool = False,
+) -> CutKernel:
     """``kernel`` with ``extents`` more parameters, i64s of one element that the bounds of ``needed`` name, computing
-    what is needed; without them where no loop can be cut short.  With ``narrow`` there are tiles of fewer
+    what is needed; without them where no loop can be cut short.  ``absorbed`` is as in
+    ``CutShort``.  With ``narrow`` there are tiles of fewer
     positions for the end of what is needed, which take more code."""
     names = _FreshNames(kernel)
     params = tuple(Buffer(names.fresh("extent"), Type(I64), (Index((), 1),), "const") for _ in range(extents))
     whole = replace(kernel, params=(*kernel.params, *params))
     split = replace(whole, body=_Splitting(whole, needed, names).body(_spread(kernel.body)))
     numbers: dict[tuple[tuple[NeededCount, ...], int], Var] = {}  # the same one for axes of which as much is needed
-    for i, axis in enumerate(needed):
+    for i, axis in enumerate((*needed, *absorbed)):
         number = Var(names.fresh("needed"), (Index((), axis.count + 1),), -i)
         numbers.setdefault((axis.bounds, axis.count), number)
     needs = [_OutputNeed(axis, whole.params[axis.param], numbers[axis.bounds, axis.count]) for axis in needed]
-    cut = _Clipping(narrow, needs)
+    summed = [_OutputNeed(axis, whole.params[axis.param], numbers[axis.bounds, axis.count]) for axis in absorbed]
+    cut = _Clipping(narrow, needs, summed)
     body = cut.without_unread(cut.body(split.body, ()))
     if not cut.used:
         return CutKernel(kernel, kernel)
@@ -195,8 +206,8 @@ class _OutputNeed:
     buffer: Buffer
     var: Var
 
-    def place(self, store: Store) -> tuple[StorePosition, Index] | None:
-        """Where a store goes, and the first place that is not needed."""
+    def place(self, store: Store | Load) -> tuple[StorePosition, Index] | None:
+        """Where a store goes, and the first place that is not needed; of an operand, where a load does."""
         place = self.axis.place(store) if store.buffer is self.buffer else None
         return None if place is None else (place, (Index(((self.var, 1),)) + self.axis.start) * place.parts)
 
@@ -227,9 +238,9 @@ _Places = list[tuple[StorePosition, Index]]
 class _Clipping:
     """Cuts loops short; ``used`` are the variables of the extents that loops and tests depend on."""
 
-    def __init__(self, narrow: bool, needs: Sequence[_Need]) -> None:
-        self.narrow, self.needs = narrow, needs
-        self.numbers = list(dict.fromkeys(need.var for need in needs))
+    def __init__(self, narrow: bool, needs: Sequence[_Need], summed: Sequence[_OutputNeed]) -> None:
+        self.narrow, self.needs, self.summed = narrow, needs, summed
+        self.numbers = list(dict.fromkeys(need.var for need in (*needs, *summed)))
         self.used: set[Var] = set()
         self.first = True
 
@@ -291,8 +302,13 @@ class _Clipping:
 
     def end(self, s: Loop, stores: Sequence[Store] | None, var: Var) -> Index | None:
         """The iteration from which on all stores of a loop go beyond what is needed."""
-        places = self.places(stores, var)
-        if places is None or any(var in a.vars for b in s.var.below for a, _ in b.terms):
+        sums = [store for store in stores or () if accumulates(store)]
+        others = [store for store in stores or () if store not in sums]
+        places = self.places(others, var, s.var) if others else []
+        if places is not None and sums:
+            read = self.read(s.body, var)
+            places = [*places, *read] if read else None
+        if not places or any(var in a.vars for b in s.var.below for a, _ in b.terms):
             return None
         beyond: dict[int, list[Index]] = {}  # by how far an iteration moves
         inner = {x.var for x in statements(s.body) if isinstance(x, Loop | Bind)}
@@ -309,6 +325,16 @@ class _Clipping:
         most = min(b.span()[1] for b in s.var.below)
         return None if last is None or last.span()[0] >= most else last
 
+    def read(self, body: tuple[Stmt, ...], var: Var) -> _Places | None:
+        """Where loads of an operand go whose elements change no sum from a number of positions on; None if they may go
+        elsewhere."""
+        for need in self.summed:
+            own = [load for load, _ in loads(body) if load.buffer is need.buffer]
+            places = [need.place(load) for load in own] if need.var is var else []
+            if places and all(place is not None for place in places):
+                return [place for place in dict.fromkeys(places) if place is not None]
+        return None
+
     def begins(self, s: Stmt, stores: Sequence[Store] | None, var: Var) -> Index | None:
         """What is negative where all stores of a statement go beyond what is needed, if that can be."""
         places = self.places(stores, var)
@@ -320,12 +346,14 @@ class _Clipping:
             return None  # it runs whenever anything is needed
         return fact
 
-    def places(self, stores: Sequence[Store] | None, var: Var) -> _Places | None:
-        """Where stores go, and the first places that are not needed by a number; None where one may go elsewhere."""
+    def places(self, stores: Sequence[Store] | None, var: Var, moving: Var | None = None) -> _Places | None:
+        """Where stores go, and the first places that are not needed by a number; None where one may go elsewhere.  Of
+        several axes of which as much is needed, that along which a loop moves."""
         places: _Places = []
         for store in stores or ():
-            candidates = (need.place(store) for need in self.needs if need.var is var)
-            place = next((p for p in candidates if p is not None), None)
+            candidates = [p for need in self.needs if need.var is var and (p := need.place(store)) is not None]
+            along = (p for p in candidates if any(a is moving for a, _ in p[0].at.terms))
+            place = next(along, next(iter(candidates), None))
             if place is None:
                 return None
             places.append(place)
@@ -411,6 +439,37 @@ def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[Store] | Non
             case Barrier() | CallSource():
                 return None
     return [s for s in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
+
+
+_SUMS = frozenset({"add", "max", "min", "dot2", "fma_f16", "fma_f16_scalar"})
+"""Operations that add to their first operand, or take an extreme of it and others."""
+
+
+def accumulates(store: Store) -> bool:
+    """Whether a store adds to an element of memory of the thread what changes nothing if it is absorbed."""
+    value = store.value
+    if store.buffer.space not in ("register", "stack") or not isinstance(value, Op) or value.name not in _SUMS:
+        return False
+    first = value.args[0]
+    return isinstance(first, Load) and first.buffer is store.buffer and first.index == store.index
+
+
+def reads_little(kernel: Kernel, cut: CutShort) -> bool:
+    """Whether no load of an operand goes further beyond its extent than ``cut`` allows."""
+    numbers, body = dict[str, Var](), kernel.body
+    while len(body) == 1 and isinstance(s := body[0], Bind):
+        numbers[show_expr(s.value)], body = s.var, s.body
+    for axis in cut.absorbed:
+        number = numbers.get(show_expr(largest(axis.bounds, kernel.params)))
+        for load, facts in loads(body):
+            if load.buffer is kernel.params[axis.param]:
+                place = axis.place(load)
+                if place is None or number is None:
+                    return False
+                end = (Index(((number, 1),)) + axis.start + cut.spare) * place.parts
+                if upper(place.at + load.type.lanes - end, facts) > 0:
+                    return False
+    return True
 
 
 def _defined(body: tuple[Stmt, ...]) -> dict[Var, Var]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Kernel, Store
+from tenon.machine.kernel_ir.loops import Kernel, Load, Store
 from tenon.machine.kernel_ir.upper import upper
 
 
@@ -40,12 +40,13 @@ class NeededAxis:
     count: int
     bounds: tuple[NeededCount, ...]
 
-    def place(self, store: Store) -> StorePosition | None:
-        """Where a store goes along this dimension; None where it is not known to stay within its content, not in the
-        halo, and within one row of the dimensions outside of this one, while variables run."""
+    def place(self, store: Store | Load) -> StorePosition | None:
+        """Where a store or a load goes along this dimension; None where it is not known to stay within its content, not
+        in the halo, and within one row of the dimensions outside of this one, while variables run."""
         period, first = self.stride * self.extent, self.start * self.stride
         flat = store.buffer.flat(store.index)
-        at, more = _rest(flat, period), store.value.type.lanes - 1  # elements behind the first one
+        type = store.type if isinstance(store, Load) else store.value.type
+        at, more = _rest(flat, period), type.lanes - 1  # elements behind the first one
         if upper(first - at) > 0 or upper(at) + more >= first + self.count * self.stride:
             return None
         inner = _rest(at, self.stride)
@@ -57,10 +58,16 @@ class NeededAxis:
 
 @dataclass(frozen=True)
 class CutShort:
-    """What a kernel is cut short by: it does as much of ``whole`` as ``needed`` says."""
+    """What a kernel is cut short by: it does as much of ``whole`` as ``needed`` says.
+
+    Elements of operands beyond what ``absorbed`` says change no sum that the kernel adds them to, or product or extreme
+    (``ops.reach.Absorbed``); ``spare`` of them may be read.
+    """
 
     whole: Kernel
     needed: tuple[NeededAxis, ...]
+    absorbed: tuple[NeededAxis, ...] = ()
+    spare: int = 0
 
 
 @dataclass(frozen=True)

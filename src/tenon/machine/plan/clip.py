@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tenon.machine.kernel_ir.clip import clipped
+from tenon.machine.kernel_ir.clip import clipped, reads_little
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount
 from tenon.network.graph.types import TensorType
-from tenon.network.ops.base import Arg, Input, Output
-from tenon.network.ops.clipped import Clipped, NeededPositions
+from tenon.network.ops.base import Arg, Input, Output, Step
+from tenon.network.ops.clipped import SPARE, Clipped, NeededExtent, NeededPositions
 
 
 def clip(
-    op: Clipped, outputs: Sequence[TensorType], kernel: Kernel, args: tuple[Arg, ...], *, narrow: bool = False
+    op: Clipped,
+    inputs: Sequence[TensorType],
+    outputs: Sequence[TensorType],
+    kernel: Kernel,
+    args: tuple[Arg, ...],
+    *,
+    narrow: bool = False,
 ) -> tuple[Kernel, tuple[Arg, ...], CutShort | None]:
     """The kernel cut short where that is possible, its arguments, and what it is cut short by."""
     first = len(kernel.params)
@@ -25,11 +31,38 @@ def clip(
         if arg == Output(positions.output)
         for axis in _axes(positions, outputs[positions.output], param, first)
     )
-    extents = 1 + max((e.extent for positions in op.needed for e in positions.extents), default=-1)
-    cut, whole = clipped(kernel, needed, extents, narrow=narrow) if needed else (kernel, kernel)
+    absorbed = tuple(
+        axis
+        for positions in op.absorbed
+        for param, arg in enumerate(args)
+        if arg == Input(positions.operand)
+        for axis in _axes(
+            NeededPositions(0, positions.axis, (NeededExtent(positions.extent),)),
+            inputs[positions.operand],
+            param,
+            first,
+        )
+    )
+    numbers = [e.extent for positions in op.needed for e in positions.extents]
+    extents = 1 + max((*numbers, *(positions.extent for positions in op.absorbed)), default=-1)
+    if not needed and not absorbed:
+        return kernel, args, None
+    cut, whole = clipped(kernel, needed, extents, absorbed, narrow=narrow)
     if cut is kernel:
         return kernel, args, None
-    return cut, (*args, *(Input(op.count + i) for i in range(extents))), CutShort(whole, needed)
+    return cut, (*args, *(Input(op.count + i) for i in range(extents))), CutShort(whole, needed, absorbed, SPARE)
+
+
+def sums_end(op: Clipped, inputs: Sequence[TensorType], outputs: Sequence[TensorType], steps: Sequence[Step]) -> bool:
+    """Whether kernels read no more of operands than ``op.absorbed`` allows, when they are cut short."""
+    for step in steps:
+        kernel, _, cut = clip(op, inputs, outputs, step.kernel, step.args)
+        operands = {positions.operand for positions in op.absorbed}
+        if cut is None and any(isinstance(arg, Input) and arg.i in operands for arg in step.args):
+            return False
+        if cut is not None and not reads_little(kernel, cut):
+            return False
+    return True
 
 
 def _axes(positions: NeededPositions, type: TensorType, param: int, first: int) -> Iterator[NeededAxis]:

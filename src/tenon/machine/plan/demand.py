@@ -13,12 +13,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from tenon.machine.plan.clip import sums_end
+from tenon.machine.plan.lowering_context import Setting, site
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import I64
 from tenon.network.ops.base import Operator
-from tenon.network.ops.clipped import Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.clipped import SPARE, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
 from tenon.network.ops.mask import Mask
-from tenon.network.ops.reach import Reach
+from tenon.network.ops.reach import Absorbed, Reach
 
 MOST_BOUNDS = 2
 """The most bounds of one axis; with more, everything is needed."""
@@ -77,18 +81,25 @@ def output_extents(graph: Graph) -> dict[int, Demand]:
     }
 
 
-def demands(graph: Graph, outputs: dict[int, Demand]) -> dict[Value, Demand]:
-    """The demand of every value of which not everything is needed; ``outputs`` that of outputs."""
+Sums = dict[Node, list[tuple[Absorbed, Value]]]
+"""By node, the operands over an axis of which it sums, and the extent beyond which their elements change no sum."""
+
+
+def demands(graph: Graph, outputs: dict[int, Demand], sums: Sums | None = None) -> dict[Value, Demand]:
+    """The demand of every value of which not everything is needed; ``outputs`` that of outputs.  Nodes of ``sums`` read
+    no more than ``SPARE`` elements beyond the extents."""
     needed: dict[Value, Demand] = {}
     for i, result in enumerate(graph.outputs):
         needed[result] = either(needed.get(result), outputs.get(i, {}))
     for node in reversed(graph.nodes):
-        for operand, wanted in _operand_demands(node, needed):
+        for operand, wanted in _operand_demands(node, needed, (sums or {}).get(node, [])):
             needed[operand] = either(needed.get(operand), wanted)
     return {value: demand for value, demand in needed.items() if demand}
 
 
-def _operand_demands(node: Node, needed: dict[Value, Demand]) -> Iterator[tuple[Value, Demand]]:
+def _operand_demands(
+    node: Node, needed: dict[Value, Demand], sums: list[tuple[Absorbed, Value]]
+) -> Iterator[tuple[Value, Demand]]:
     """What a node needs of each of its inputs."""
     op = node.op.base if isinstance(node.op, Clipped) else node.op
     if isinstance(op, Mask):
@@ -103,6 +114,9 @@ def _operand_demands(node: Node, needed: dict[Value, Demand]) -> Iterator[tuple[
         if value in needed:
             for i, more in enumerate(_by_rule(node, output, needed[value])):
                 wanted[i] = either(wanted[i], more)
+    for absorbed, extent in sums:
+        bound = frozenset({ExtentBound(extent, 1, SPARE)})
+        wanted[absorbed.operand] = {**(wanted[absorbed.operand] or {}), absorbed.axis: bound}
     for operand, demand in zip(node.inputs, wanted, strict=True):
         if operand is not None:
             yield operand, demand or {}
@@ -121,16 +135,52 @@ def _by_rule(node: Node, output: int, demand: Demand) -> list[Demand]:
 
 
 # ------------------------------------------------------------------------------------------------ nodes
-def clip_nodes(graph: Graph, outputs: dict[int, Demand]) -> None:
-    """Make nodes of whose results less than everything is needed ``Clipped``."""
+def clip_nodes(graph: Graph, outputs: dict[int, Demand], setting: Setting | None = None) -> None:
+    """Make nodes of whose results less than everything is needed ``Clipped``; with a ``setting``, after layouts are
+    assigned, also those that sum over an axis of which less is needed."""
+    for node in graph:
+        if isinstance(node.op, Clipped):
+            inputs = node.inputs[: node.op.count]
+            node.op = node.op.base
+            graph.rewire(node, inputs)
     needed = demands(graph, outputs)
     if not needed:
         return
     graph.reorder(_extents_first(graph))
     position = {node: i for i, node in enumerate(graph)}
-    for node in graph:
-        if not node.bodies and isinstance(node.op, Operator) and not isinstance(node.op, Clipped):
-            _clip(graph, node, needed, position)
+    nodes = [node for node in graph if not node.bodies and isinstance(node.op, Operator)]
+    sums: Sums = {}
+    for node in nodes if setting is not None else ():
+        masked = list(_masked(node))
+        if setting is not None and masked and _sums_end(node, _clipped(node, needed, position, masked)[0], setting):
+            sums[node] = masked
+    needed = demands(graph, outputs, sums)
+    for node in nodes:
+        op, extents = _clipped(node, needed, position, sums.get(node, []))
+        if op.needed or op.absorbed:
+            node.op = op
+            graph.rewire(node, (*node.inputs, *extents))
+
+
+def _masked(node: Node) -> Iterator[tuple[Absorbed, Value]]:
+    """The operands of a node that a Mask fills with what changes no result, and its extent."""
+    for absorbed in node.op.absorbs(node.inputs) if isinstance(node.op, Operator) else ():
+        maker = node.input(absorbed.operand).producer
+        if maker is not None and isinstance(maker.op, Mask):
+            lowest = absorbed.value == -math.inf and maker.op.value <= _LOWEST
+            same_axis = maker.op.axis % maker.output.type.rank == absorbed.axis
+            if same_axis and (lowest or maker.op.value == absorbed.value):
+                yield absorbed, maker.input(1)
+
+
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def _sums_end(node: Node, op: Clipped, setting: Setting) -> bool:
+    """Whether the kernels of a node end their sums at extents."""
+    types = [node.output.type if v is None else v.type for v in node.inputs]
+    steps = op.base.lower(site(node, setting))
+    return sums_end(op, types, [v.type for v in node.outputs], steps)
 
 
 def _extents_first(graph: Graph) -> list[Node]:
@@ -148,8 +198,10 @@ def _few(value: Value) -> bool:
     return value.type.size <= _SCALAR and not value.type.dtype.is_float
 
 
-def _clip(graph: Graph, node: Node, needed: dict[Value, Demand], position: dict[Node, int]) -> None:
-    """Give a node the extents of its results that are known before it runs."""
+def _clipped(
+    node: Node, needed: dict[Value, Demand], position: dict[Node, int], sums: list[tuple[Absorbed, Value]]
+) -> tuple[Clipped, dict[Value, int]]:
+    """The operator of a node with those extents that are known before it runs, and the numbers of these extents."""
 
     def known(b: ExtentBound) -> bool:
         maker = b.extent.producer
@@ -166,7 +218,6 @@ def _clip(graph: Graph, node: Node, needed: dict[Value, Demand], position: dict[
                     for b in ordered
                 ]
                 positions.append(NeededPositions(output, axis, tuple(numbered)))
-    if positions:
-        assert isinstance(node.op, Operator)
-        node.op = Clipped(node.op, len(node.inputs), tuple(positions))
-        graph.rewire(node, (*node.inputs, *extents))
+    absorbed = [AbsorbedPositions(a.operand, a.axis, extents.setdefault(extent, len(extents))) for a, extent in sums]
+    assert isinstance(node.op, Operator)
+    return Clipped(node.op, len(node.inputs), tuple(positions), tuple(absorbed)), extents

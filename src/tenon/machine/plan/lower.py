@@ -82,7 +82,7 @@ def _lay_out(graph: Graph, setting: Setting) -> None:
         assign_layouts(part, setting)
         check_sizes(part)
         if setting.machine.launch is None:
-            clip_nodes(part, needed)  # and conversions of layouts
+            clip_nodes(part, needed, setting)  # and conversions of layouts
         schedule(part)
     for part in with_bodies(graph):
         copy_next_states(part, setting)
@@ -329,8 +329,9 @@ class _Lowering:
         """The step without what is not needed of the node's results."""
         if not isinstance(node.op, Clipped):
             return step
+        operands = [node.output.type if v is None else v.type for v in node.inputs]
         types, narrow = [v.type for v in node.outputs], self.setting.machine.lanes > 1
-        kernel, args, cut = clip(node.op, types, step.kernel, step.args, narrow=narrow)
+        kernel, args, cut = clip(node.op, operands, types, step.kernel, step.args, narrow=narrow)
         return _Lowered(kernel, args, step.clears, cut)
 
     def blocks(self) -> tuple[list[Block], list[_Owner]]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from tenon.errors import InternalError
-from tenon.machine.kernel_ir.clip import largest, outliving
+from tenon.machine.kernel_ir.clip import accumulates, largest, outliving
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.machine.kernel_ir.loops import (
     Alloc,
@@ -36,7 +36,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
 )
-from tenon.machine.kernel_ir.needed import NeededAxis
+from tenon.machine.kernel_ir.needed import CutShort, NeededAxis
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import Facts, upper
@@ -47,13 +47,15 @@ class LeftOutError(InternalError):
     """A kernel that is cut short may leave out a result that is needed.  Names the kernel and what differs."""
 
 
-def prove_needed(kernel: Kernel, whole: Kernel, needed: Sequence[NeededAxis]) -> int:
-    """Raise LeftOutError unless ``kernel`` stores everything that is needed as ``whole`` does; returns how many bounds,
-    tests and versions of statements were shown to leave out nothing else."""
+def prove_needed(kernel: Kernel, cut: CutShort) -> int:
+    """Raise LeftOutError unless ``kernel`` stores everything that is needed as the whole kernel does; returns how many
+    bounds, tests and versions of statements were shown to leave out nothing else."""
+    whole = cut.whole
     if kernel.params != whole.params or kernel.sizes != whole.sizes:
         raise LeftOutError(f"{kernel.name}: its parameters are not those of the whole kernel")
-    proof = _SideBySide(kernel, needed)
+    proof = _SideBySide(kernel, cut)
     proof.block(whole.body, proof.inner, ())
+    proof.absorb_few()
     return proof.shown
 
 
@@ -61,10 +63,10 @@ class _SideBySide:
     """``numbers`` are the variables of the numbers of needed positions, with the axes of each; ``whole_index`` rewrites
     indices of the cut kernel to variables of the whole one."""
 
-    def __init__(self, kernel: Kernel, needed: Sequence[NeededAxis]) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, cut: CutShort) -> None:
+        self.kernel, self.cut = kernel, cut
         self.numbers: dict[Var, list[NeededAxis]] = {}
-        self.inner = self.inside_of_numbers(needed)
+        self.inner = self.inside_of_numbers((*cut.needed, *cut.absorbed))
         self.to_whole = Substitution({})
         self.copies: dict[Buffer, Buffer] = {b: b for b in kernel.params}  # of the cut kernel, by those of the whole
         self.loads = list(loads(self.inner))
@@ -205,19 +207,38 @@ class _SideBySide:
     def dead(self, body: tuple[Stmt, ...], facts: Facts, *, own: bool = False) -> bool:
         """Whether nothing reads what statements store where ``facts`` hold; ``own`` says that they are an iteration of
         a parallel loop, whose scratch memory is undefined after it."""
-        stores = outliving(body, own=own)
-        return stores is not None and all(self.beyond(s, facts) or self.unread(s, facts) for s in stores)
+        stores, absorbed = outliving(body, own=own), self.absorbed(body, facts)
+        return stores is not None and all(
+            self.beyond(s, facts) or self.unread(s, facts) or (absorbed and accumulates(s)) for s in stores
+        )
+
+    def absorbed(self, body: tuple[Stmt, ...], facts: Facts) -> bool:
+        """Whether statements read an operand only where its elements change no sum."""
+        for number, axes in self.numbers.items():
+            for axis in (a for a in axes if a in self.cut.absorbed):
+                read = [load for load, _ in loads(body) if load.buffer is self.kernel.params[axis.param]]
+                if read and all(_from(axis, load, number, facts) for load in read):
+                    return True
+        return False
+
+    def absorb_few(self) -> None:
+        """No load of an operand goes further beyond its extent than is written."""
+        for axis in self.cut.absorbed:
+            number = next((v for v, axes in self.numbers.items() if axis in axes), None)
+            for load, facts in self.loads:
+                if load.buffer is self.kernel.params[axis.param]:
+                    place, lanes = axis.place(load), load.type.lanes
+                    end = None if number is None else Index(((number, 1),)) + (axis.start + self.cut.spare)
+                    if place is None or end is None or upper(place.at + lanes - end * place.parts, facts) > 0:
+                        raise self.refuse(f"{load.buffer.name} is read further than it is written")
 
     def beyond(self, store: Store, facts: Facts) -> bool:
         """Whether a store goes beyond what is needed along an axis."""
         for number, axes in self.numbers.items():
             for axis in axes:
-                place = axis.place(store) if store.buffer is self.kernel.params[axis.param] else None
-                if place is not None:
-                    first = (Index(((number, 1),)) + axis.start) * place.parts
-                    elements = axis.stride // place.parts  # in which a test may count
-                    if any(upper((first - place.at) * each, facts) <= 0 for each in (1, elements)):
-                        return True
+                own = axis in self.cut.needed and store.buffer is self.kernel.params[axis.param]
+                if own and _from(axis, store, number, facts):
+                    return True
         return False
 
     def unread(self, store: Store, facts: Facts) -> bool:
@@ -227,6 +248,16 @@ class _SideBySide:
         copy = self.copies.get(store.buffer)
         read = (load for load in self.loads if load[0].buffer is copy)
         return copy is not None and all(_below(load, store, (*facts, *more)) for load, more in read)
+
+
+def _from(axis: NeededAxis, access: Store | Load, number: Var, facts: Facts) -> bool:
+    """Whether a store or load goes to positions from ``number`` on."""
+    place = axis.place(access)
+    if place is None:
+        return False
+    first = (Index(((number, 1),)) + axis.start) * place.parts
+    elements = axis.stride // place.parts  # in which a test may count
+    return any(upper((first - place.at) * each, facts) <= 0 for each in (1, elements))
 
 
 def _below(load: Load, store: Store, facts: Facts) -> bool:

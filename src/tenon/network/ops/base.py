@@ -27,7 +27,7 @@ from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
-from tenon.network.ops.reach import Operands, Reaches
+from tenon.network.ops.reach import Absorbed, Operands, Reaches
 
 
 # ------------------------------------------------------------------------------------------- lowering
@@ -314,6 +314,10 @@ class Operator(ABC):
         """What is needed of the operands for the first positions along an axis of one of the outputs;
         None where all of them is."""
         return None
+
+    def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
+        """The elements of operands that change no result."""
+        return ()
 
     def supported(self, site: Site) -> str:
         """Empty, or why this node cannot be compiled, with a remedy."""

@@ -10,7 +10,7 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import Layout, TensorType
 from tenon.network.ops.base import Algorithm, Alias, Cost, Layouts, Operator, Site, Step, register
 from tenon.network.ops.patch import Patch, Span
-from tenon.network.ops.reach import Operands, Reaches
+from tenon.network.ops.reach import Absorbed, Operands, Reaches
 
 
 def _with_a_column(layout: Layout | None) -> Layout | None:
@@ -39,6 +39,20 @@ class NeededPositions:
     extents: tuple[NeededExtent, ...]
 
 
+@dataclass(frozen=True)
+class AbsorbedPositions:
+    """Elements of operand ``operand`` along ``axis`` change no result from the position on that extent number
+    ``extent`` of the node says; the first ``SPARE`` of these may be read."""
+
+    operand: int
+    axis: int
+    extent: int
+
+
+SPARE = 63
+"""Positions beyond an extent that sums over an axis may read, because they take vectors or several steps at once."""
+
+
 @register
 @dataclass(frozen=True)
 class Clipped(Operator):
@@ -48,6 +62,7 @@ class Clipped(Operator):
     base: Operator
     count: int
     needed: tuple[NeededPositions, ...] = ()
+    absorbed: tuple[AbsorbedPositions, ...] = ()
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
     internal: ClassVar[bool] = True
 
@@ -67,6 +82,9 @@ class Clipped(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         base = self.base.reach(inputs[: self.count], outputs, axis, output)
         return None if base is None else (*base, *(None for _ in inputs[self.count :]))
+
+    def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
+        return self.base.absorbs(inputs[: self.count])
 
     @property
     def edits(self) -> bool:

@@ -30,7 +30,7 @@ from tenon.network.ops.elementwise import (
 )
 from tenon.network.ops.patch import Patch, Span, broadcast_reads
 from tenon.network.ops.pointwise import Add, Mul
-from tenon.network.ops.reach import Operands, Reaches, broadcast_reach
+from tenon.network.ops.reach import Absorbed, Operands, Reaches, broadcast_reach
 
 MOST_STEPS = 16
 """The most steps of a fused operator: one store and one load for so many operations cost nothing, and the expressions
@@ -117,6 +117,9 @@ class Fused(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         base = self.base.reach(inputs[: self.count], outputs, axis)
         return None if base is None else (*base, *broadcast_reach(inputs[self.count :], outputs[0], axis))
+
+    def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
+        return self.base.absorbs(inputs[: self.count])
 
     def supported(self, site: Site) -> str:
         if isinstance(self.base, Pointwise):

@@ -35,7 +35,7 @@ from tenon.network.ops.base import (
     typed,
     widened,
 )
-from tenon.network.ops.reach import Operands, Reach, Reaches, broadcast_reach
+from tenon.network.ops.reach import Absorbed, Operands, Reach, Reaches, broadcast_reach
 from tenon.network.ops.window import Ints
 
 Batch = tuple[tuple[int, int, int], ...]
@@ -381,6 +381,12 @@ class MatMul(Operator):
         if min(a.type.rank, b.type.rank) < 2:
             return None
         return {0: (rows, None), 1: (None, cols)}.get(axis - outputs[0].rank + 2, batch)
+
+    def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
+        a, b = inputs[0], inputs[1]
+        assert a is not None
+        assert b is not None
+        return Absorbed(0, a.type.rank - 1), Absorbed(1, max(0, b.type.rank - 2))
 
     def supported(self, site: Site) -> str:
         return only_floats(site)

@@ -36,6 +36,16 @@ class Reach:
         return Reach(other.axis, other.factor * self.factor, offset, self.divisor * other.divisor)
 
 
+@dataclass(frozen=True)
+class Absorbed:
+    """Elements of operand ``operand`` that are ``value``, or less if that is -inf, change no result, wherever they lie
+    along ``axis``: sums, products or extremes run over it."""
+
+    operand: int
+    axis: int
+    value: float = 0.0
+
+
 Reaches = tuple[Reach | None, ...]
 """The reach of each operand; None stands for all of it."""
 

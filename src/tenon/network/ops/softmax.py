@@ -15,7 +15,7 @@ from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.normalize import single_only
-from tenon.network.ops.reach import Operands, Reaches, alike
+from tenon.network.ops.reach import Absorbed, Operands, Reaches, alike
 from tenon.network.ops.reduce import check_axes
 
 
@@ -52,6 +52,10 @@ class Softmax(Operator):
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         return None if axis == self.axis % outputs[0].rank else alike(inputs, axis)
+
+    def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
+        assert inputs[0] is not None
+        return (Absorbed(0, self.axis % inputs[0].type.rank, -np.inf),)
 
     def supported(self, site: Site) -> str:
         return single_only(site)
