@@ -76,7 +76,12 @@ class SizeNumber:
     def __index__(self) -> int:
         raise _refused()
 
-    __int__ = __float__ = __truediv__ = __rtruediv__ = __index__
+    __int__ = __float__ = __index__
+
+    def __truediv__(self, other: Any) -> float:
+        raise _refused()
+
+    __rtruediv__ = __truediv__
 
     def __str__(self) -> str:
         return str(self.expression)
