@@ -324,6 +324,87 @@ class Grower:
         shape = [*t.shape[:axis], half, *t.shape[axis + 1 :]]
         self.keep(self.node("Sub", first, second), shape)
 
+    def add_image(self) -> None:
+        """Windows over the last two axes of an image, or an image of another size."""
+        t = self.any(lambda t: len(t.shape) == 4 and t.shape[1].known and all(e.at is not None for e in t.shape[2:]))
+        kind = self.dice.choice(["Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "GlobalAveragePool"])
+        batch, channels, *sides = t.shape
+        if kind == "GlobalAveragePool":
+            self.keep(self.node(kind, t.name), [batch, channels, Extent.of(1), Extent.of(1)])
+            return
+        if kind == "Resize":
+            scales = self.constant([1, 1, 2, 3], np.float32)
+            mode, place = self.dice.choice(
+                [
+                    ("nearest", "asymmetric"),
+                    ("linear", "half_pixel"),
+                    ("linear", "align_corners"),
+                    ("linear", "asymmetric"),
+                ]
+            )
+            options = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": "floor"}
+            name = self.node("Resize", t.name, "", scales, **options)
+            self.keep(name, [batch, channels, *(self.scaled(e, k) for e, k in zip(sides, (2, 3), strict=True))])
+            return
+        common = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        if kind == "ConvTranspose":
+            weights = self.constant(self.random.standard_normal((channels.least, 2, 4, 4)) / 4, np.float32)
+            name = self.node(kind, t.name, weights, strides=[2, 2], pads=[1, 1, 1, 1], kernel_shape=[4, 4])
+            self.keep(name, [batch, Extent.of(2), *(self.scaled(e, 2) for e in sides)])
+            return
+        if kind == "Conv":
+            weights = self.constant(self.random.standard_normal((2, channels.least, 3, 3)) / 4, np.float32)
+            name = self.node(
+                kind, t.name, weights, auto_pad=self.dice.choice(["SAME_UPPER", "VALID"][:1]), kernel_shape=[3, 3]
+            )
+        else:
+            extra = {"count_include_pad": self.dice.randint(0, 1)} if kind == "AveragePool" else {}
+            name = self.node(kind, t.name, **common, **extra)
+        self.keep(name, [batch, Extent.of(2) if kind == "Conv" else channels, *sides])
+
+    def scaled(self, extent: Extent, by: int) -> Extent:
+        """A multiple of an extent."""
+        if extent.known:
+            return Extent.of(extent.least * by)
+        return Extent(f"({extent.text}*{by})", None if extent.at is None else tuple(n * by for n in extent.at))
+
+    def add_einsum(self) -> None:
+        t = self.any(lambda t: 2 <= len(t.shape) <= 3)
+        last = t.shape[-1]
+        own, rest = "abc"[: len(t.shape)], "abc"[: len(t.shape) - 1]
+        name = self.node("Einsum", t.name, t.name, equation=f"{own},{rest}z->{rest}z")
+        self.keep(name, [*t.shape[:-1], last])
+
+    def add_scattered(self) -> None:
+        """Rows added to rows of a tensor, selected by their own numbers."""
+        t = self.any(lambda t: len(t.shape) > 1)
+        other = self.any(lambda o: len(o.shape) == len(t.shape) and o.shape[1:] == t.shape[1:])
+        rows = self.node("Squeeze", self.extent(other, 0))
+        numbers = self.node("Range", self.constant(0), rows, self.constant(1))
+        within = self.node("Mod", numbers, self.node("Squeeze", self.extent(t, 0)))
+        places = self.node("Unsqueeze", within, self.constant([1]))
+        self.keep(self.node("ScatterND", t.name, places, other.name, reduction="add"), t.shape)
+
+    def add_picked(self) -> None:
+        """Elements picked along an axis by numbers that begin again where they would exceed it."""
+        t = self.any(lambda t: bool(t.shape))
+        axis = self.axis(t)
+        order = self.node("ArgMax", self.node("Abs", t.name), axis=axis, keepdims=1)
+        self.keep(
+            self.node("GatherElements", t.name, order, axis=axis), [*t.shape[:axis], Extent.of(1), *t.shape[axis + 1 :]]
+        )
+
+    def add_triangle(self) -> None:
+        t = self.any(lambda t: len(t.shape) > 1)
+        self.keep(self.node("Trilu", t.name, upper=self.dice.randint(0, 1)), t.shape)
+
+    def add_flat(self) -> None:
+        t = self.any(lambda t: len(t.shape) > 1 and all(e.at is not None for e in t.shape))
+        axis = self.dice.randint(0, len(t.shape))
+        flat = self.node("Flatten", t.name, axis=axis)
+        back = self.node("Reshape", self.node("Tanh", flat), self.node("Shape", t.name))
+        self.keep(back, t.shape)
+
     # ------------------------------------------------------------------------------------------ model
     def grow(self) -> onnx.ModelProto:
         statements = [name for name in dir(self) if name.startswith("add_")]

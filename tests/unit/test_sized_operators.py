@@ -143,6 +143,10 @@ MODELS: dict[str, tuple[str, str]] = {
         "(float[2,L] x, float[2,M] z, float[2,3] c) => (float[a,b] y, float[d,e] v)",
         "y = Concat <axis=1> (x, z, c) v = Concat <axis=-1> (c, x)",
     ),
+    "joined_behind_a_fixed_one": (
+        "(float[2,L] x, float[2,3] c) => (float[a,b] y, float[d,e] v)",
+        "y = Concat <axis=1> (c, x, c) v = Softmax <axis=1> (c)",
+    ),
     "rows_joined": (
         "(float[L,2] x, float[M,2] z) => (float[a,b] y)",
         "e = Exp(x) f = Exp(z) y = Concat <axis=0> (e, f)",

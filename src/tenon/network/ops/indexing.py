@@ -123,9 +123,12 @@ class GatherND(Operator):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         extents, places = node.extents(0), node.extents(1)
         batch, depth = self.batch_dims, node.type(1).dims[-1]
-        if any(i < batch + depth for i in node.changing(0)) and not counts_up(node.input(1)):
-            what = "along an axis whose extent a run decides, with indices that may be negative"
-            raise SizeRefusedError(f"{self.name} {what}")
+        if any(batch <= i < batch + depth for i in node.changing(0)) and not counts_up(node.input(1)):
+            if depth != 1:
+                what = "along axes whose extents a run decides, with tuples of indices that may be negative"
+                raise SizeRefusedError(f"{self.name} {what}")
+            moved = from_start(node, node.made(1), extents[batch])
+            node.inputs[1] = node.sizes.state(moved, places)
         for axis in range(batch):
             agreed(node, axis)
         node.with_masked(1, node.changing(1), 0)
@@ -237,10 +240,8 @@ class ScatterND(Scatter):
             raise ShapeError(f"ScatterND: indices {list(i)} and updates {list(u)} do not fit {list(x)}")
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
-        if node.type(1).dims[-1] > 1 and not counts_up(node.input(1)):
-            raise SizeRefusedError(
-                "it writes at tuples of indices that may be negative, and whose number a run decides"
-            )
+        if node.type(1).dims[-1] != 1 and not counts_up(node.input(1)):
+            raise SizeRefusedError("its indices are tuples, which may be negative, where a run decides extents")
         return [scattered(node, 0)]
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.network.graph.graph import Value
-from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
+from tenon.network.graph.sized_node import SizedNode
+from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import I64
 from tenon.network.ops.base import Operator
+from tenon.network.ops.sized_slices import from_start
 
 
 def counts_up(indices: Value) -> bool:
@@ -27,26 +29,24 @@ def counts_up(indices: Value) -> bool:
 def scattered(node: SizedNode, axis: int) -> Value:
     """A scatter whose indices select along ``axis`` (the first of tuples): what lies beyond the extent of the updates
     goes to a row behind the data, which is cut off."""
-    if axis in node.changing(0) and not counts_up(node.input(1)):
-        what = "it writes along an axis whose extent a run decides, with indices that may be negative"
-        raise SizeRefusedError(what)
+    extent, indices = node.extents(0)[axis], node.made(1)
+    if not counts_up(indices) and (axis in node.changing(0) or node.changing(1)):
+        moved = from_start(node, indices, extent) if axis in node.changing(0) else _from_start(node, indices, extent)
+        indices = node.sizes.state(moved, node.extents(1))
     if not node.changing(1) and not node.changing(2):
-        return node.same(node.extents(0))[0]
+        return node.same(node.extents(0), inputs=[node.input(0), indices, node.input(2)])[0]
     x, n, rank = node.input(0), node.type(0).dims[axis], node.type(0).rank
     pads = [0] * (2 * rank)
     pads[rank + axis] = 1
     wide = node.whole("Pad", x, node.ints(*pads))
-    indices = node.masked(_from_start(node, node.made(1), n), node.changing(1), n)
+    indices = node.masked(indices, node.changing(1), n)
     name = node.writer.fresh(f"{node.names[0]}_part")
     whole = node.writer.plain(node.op, [wide, indices, node.input(2)], [name], node.origin)[0]
     return node.state(node.cut(whole, axis, n), node.extents(0))
 
 
-def _from_start(node: SizedNode, indices: Value, n: int) -> Value:
-    """Indices of an axis of ``n`` places, those that are negative counted from its start."""
-    if counts_up(indices):
-        return indices
-    size = node.constant(np.array(n, indices.type.dtype.numpy))
+def _from_start(node: SizedNode, indices: Value, extent: Expression) -> Value:
+    """Indices of an axis of a known extent, those that are negative counted from its start."""
+    size = node.constant(np.array(extent.number, indices.type.dtype.numpy))
     zero = node.constant(np.zeros((), indices.type.dtype.numpy))
-    moved = node.whole("Where", node.whole("Less", indices, zero), node.whole("Add", indices, size), indices)
-    return node.sizes.state(moved, node.extents(1))
+    return node.whole("Where", node.whole("Less", indices, zero), node.whole("Add", indices, size), indices)

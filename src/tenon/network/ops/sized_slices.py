@@ -153,7 +153,8 @@ def with_room(node: SizedNode, axis: int, most: int) -> Value:
     """
     first = node.input(0)
     missing = max(0, most - first.type.dims[axis])
-    if missing and first in node.writer.graph.inputs and not first.uses:
+    changes = axis in node.sizes.extents.get(first, {})
+    if missing and changes and first in node.writer.graph.inputs and not first.uses:
         dims = first.type.dims
         first.type = replace(first.type, shape=(*dims[:axis], most, *dims[axis + 1 :]))
         return first
