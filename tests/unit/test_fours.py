@@ -63,12 +63,16 @@ def test_what_does_not_fit_is_stored_by_elements() -> None:
         assert all(s.value.type.lanes == 1 for s in statements(kernel.body) if isinstance(s, Store))
 
 
-def test_depthwise_layers_of_16_bits_take_blocks_of_channels() -> None:
-    for label in ("bf16_depthwise", "f16_depthwise"):
-        case = next(c for c in LOWERED.values() if (c.op.name, c.label) == ("Conv", label))
-        (kernel,), (y,) = run(case)
-        (expected,) = case.op.evaluate(case.arrays())
-        np.testing.assert_allclose(y.astype(np.float32), expected.astype(np.float32), atol=2e-2)
-        assert "lane0" in operations(kernel)
-        stored = [s.value for s in statements(kernel.body) if isinstance(s, Store) and s.buffer.name == "y"]
-        assert all(value.type.lanes == 4 and not isinstance(value, Load) for value in stored)
+@pytest.mark.parametrize(
+    "name",
+    [("Conv", "bf16_depthwise"), ("Conv", "f16_depthwise"), ("MaxPool", "f16"), ("AveragePool", "bf16")],
+    ids=" ".join,
+)
+def test_layers_of_16_bits_take_blocks_of_channels(name: tuple[str, str]) -> None:
+    case = next(c for c in LOWERED.values() if (c.op.name, c.label) == name)
+    (kernel,), (y,) = run(case)
+    (expected,) = case.op.evaluate(case.arrays())
+    np.testing.assert_allclose(y.astype(np.float32), expected.astype(np.float32), atol=2e-2)
+    assert "lane0" in operations(kernel)
+    stored = [s.value for s in statements(kernel.body) if isinstance(s, Store) and s.buffer.name == "y"]
+    assert all(value.type.lanes == 4 and not isinstance(value, Load) for value in stored)

@@ -13,13 +13,14 @@ from itertools import product
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum
-from tenon.machine.kernels.epilogue import finish
+from tenon.machine.kernel_ir.loops import Expr, Kernel, lanes_of, maximum
+from tenon.machine.kernels.epilogue import finish, finish_four
+from tenon.machine.kernels.fours import FOUR
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import LONGEST, in_blocks
-from tenon.machine.kernels.storage_types import computed, loaded
+from tenon.machine.kernels.storage_types import NARROW, computed, loaded
 from tenon.network.graph.types import I32, DType
 
 UNROLLED = 64
@@ -121,18 +122,43 @@ def pool(s: Pool, machine: Machine) -> Kernel:
 
 
 def _items(k: Builder, s: Pool, tensors: tuple[Tensor, Tensor | None, list[Tensor], Tensor]) -> None:
-    """A work item for each window of a channel, those of channels that lie side by side next to each other."""
+    """A work item for each window of a channel, those of channels that lie side by side next to each other; of floats
+    of 16 bits for each window of four channels, which are loaded and stored as whole words."""
     x, m, operands, y = tensors
+    fours = s.x.dtype in NARROW and s.y.dtype in NARROW and s.x.block == s.y.block == FOUR
     with k.loop("n", s.y.n, kind="parallel") as n, k.loop("b", s.y.blocks, kind="parallel") as b:
         for rows, cols in product(s.rows, s.cols):
             with (
                 k.loop("i", rows.count, kind="parallel") as i,
                 k.loop("j", cols.count, kind="parallel") as j,
-                k.loop("c", s.y.block, kind="parallel") as lane,
+                k.loop("c", 1 if fours else s.y.block, kind="parallel") as lane,
             ):
+                if fours:
+                    _tile_of_four(_PoolContext(k, s, 1, x, None, operands, y, n, b * FOUR), rows, cols, (i, j), m)
+                    continue
                 c = b * s.y.block + lane
                 mask = None if m is None else k.let("mask", m[c])
                 _tile(_PoolContext(k, s, 1, x, mask, operands, y, n, c), rows, cols, i, j, 1)
+
+
+def _tile_of_four(
+    p: _PoolContext, rows: Segment, cols: Segment, window: tuple[Index, Index], mask: Tensor | None
+) -> None:
+    """A window of the four channels from ``p.c`` on."""
+    k, s, (i, j) = p.k, p.s, window
+    acc = k.local("a", FOUR, dtype=computed(s.x.dtype))
+    for lane in range(FOUR):
+        acc[lane] = 0.0 if s.average else lowest(computed(s.x.dtype))
+    for ky, kx, sums in _taps(p, rows, cols, window, acc, FOUR):
+        row = i * rows.step + ky * s.dilation[0] + rows.start
+        col = j * cols.step + kx * s.dilation[1] + cols.start
+        values = k.let("v", loaded(p.x.vec(FOUR)[s.x.place(p.n, p.c, row, col, FOUR)]))
+        for lane, value in enumerate(lanes_of(values)):
+            sums[lane] = sums[lane] + value if s.average else maximum(sums[lane], value)
+    scale = 1.0 / (rows.weight * cols.weight)
+    results = [acc[lane] * scale if s.average else acc[lane] for lane in range(FOUR)]
+    masks = None if mask is None else [mask[p.c + lane] for lane in range(FOUR)]
+    finish_four(s, p.y, p.operands, (p.n, p.c, i + rows.first, j + cols.first), results, masks)
 
 
 def _width(cols: Segment, taps: int, machine: Machine) -> int:
