@@ -48,6 +48,7 @@ RUN_HERE: dict[str, Page] = {
     "howto/add-operator": Page(project=True),
     "howto/add-pass": Page(project=True, programs=("git",)),
     "howto/add-target": Page(project=True, programs=("qemu-aarch64",)),
+    "howto/changing-sizes": Page(programs=("gcc",)),
     "howto/faster": Page(),
     "howto/fit-ram": Page(files={"vww_96_int8.tflite": "tflite_int8/mlperf_tiny/vww_96_int8.tflite"}),
     "howto/from-ncnn": Page(
