@@ -15,6 +15,9 @@ from decoder_models import CACHES, HEAD, HEADS, WORDS, decoder, generated
 from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
+from tenon.runtime.engine.device import RemoteBundle
+from tenon.runtime.engine.timing import time_runs
+from tenon.tools.quantization.samples import random_samples
 
 PROMPT, COUNT = [3, 1, 4, 1, 5], 60
 PREFILL, ROOM = 8, 72
@@ -183,3 +186,18 @@ def test_entry_points_have_the_same_inputs() -> None:
     """A number in place of a size would leave out its input."""
     with pytest.raises(InputError, match=r"binding 2 has other inputs than the first one \('sequence'\): .* L:1\.\.1"):
         tenon.compile(decoder(), shapes=[shapes(PREFILL, ROOM), {**shapes(1, ROOM), "sequence": 1}])
+
+
+def test_times_are_of_full_caches() -> None:
+    """Each timed run begins with the largest sizes, here and in the program for another machine."""
+    needs_x86()
+    engine = tenon.open(bundle())
+    _, times = time_runs(engine, 2 * ROOM, 0)
+    assert len(times.samples) == 2 * ROOM
+    assert engine.outputs["present.0.key.extent"] == ROOM
+    alone = tenon.compile(decoder(), shapes=shapes(1, ROOM), target="x86-64", no_tuning=True, threads=1)
+    assert len(RemoteBundle(alone).time(3, 1).samples) == 3
+    (first, second) = random_samples(tenon.load(decoder(), shapes=shapes(PREFILL, ROOM)), 2)
+    assert first["attention_mask"].shape == (1, ROOM)
+    past, words = second["past_key_values.0.key"].shape[2], second["input_ids"].shape[1]
+    assert second["attention_mask"].shape == (1, past + words)

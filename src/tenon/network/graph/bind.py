@@ -112,9 +112,10 @@ def _rewritten(graph: Graph, types: Mapping[str, TensorType], given: Mapping[str
         outputs = writer.add(node.op, inputs, [v.name for v in node.outputs], node.origin, bodies)
         twin.update(zip(node.outputs, outputs, strict=True))
     copy.outputs = [twin[v] for v in graph.outputs]
-    extents, limited = copy.extents, copy.limited
+    extents, limited, sums = copy.extents, copy.limited, copy.size_sums
     copy.describe_like(graph)
     copy.extents |= extents
+    copy.size_sums |= sums
     copy.limited |= limited
     copy.fixed |= set(given)
     copy.sizes |= writer.sizes.ranges

@@ -225,6 +225,7 @@ class Graph:
         self.initial: dict[
             str, tuple[float, ...]
         ] = {}  # what inputs hold in the first run: one number, or all elements
+        self.size_sums: dict[str, tuple[int | str, ...]] = {}  # sizes that are sums, and what is added
         self.states: dict[str, int] = {}  # inputs, and the number of the output that each holds after a run
         self.placement: DevicePlacement | None = None  # which devices run which nodes, if there are several
         self.on_replace: Callable[[Value, Value], None] | None = None  # is told what takes the place of a value
@@ -388,6 +389,7 @@ class Graph:
     def describe_like(self, other: Graph) -> None:
         """Copy the annotations (extents, sizes, limits, preprocessing, heads, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
+        self.size_sums = dict(other.size_sums)
         self.sizes, self.limits, self.limited = dict(other.sizes), dict(other.limits), set(other.limited)
         self.labels = other.labels
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)

@@ -126,6 +126,8 @@ class RunTimeSizes:
             for part in size.parts:
                 extent = extent + (self._chosen(part) if isinstance(part, Size) else part)
             self._sums[extent] = value
+            names = (self._chosen_port(part) if isinstance(part, Size) else part for part in size.parts)
+            self.writer.graph.size_sums[value.name] = tuple(names)
         elif size.least == size.most:
             extent, self._fixed[size.name] = expression(size.least), value.name
         else:

@@ -53,6 +53,19 @@ static void evict(void) {
 #endif
 }
 
+/* Sizes that are states, which every run makes larger: what the first one is given, for each. */
+static void keep_sizes(int is_first) {
+  static uint64_t kept[8];
+  size_t count = 0;
+  for (int i = 0; i < tenon_input_count && count < sizeof kept / sizeof *kept; i++) {
+    uint64_t *size = (uint64_t *)(tenon_mutable + tenon_inputs[i].offset);
+    if (tenon_inputs[i].rank != 0 || tenon_inputs[i].bytes != sizeof *size || !tenon_is_state(&tenon_inputs[i])) continue;
+    if (is_first) kept[count] = *size;
+    else *size = kept[count];
+    count++;
+  }
+}
+
 void tenon_probe(void) {
   static uint64_t stamps[TENON_STEPS ? TENON_STEPS + 1 : 2];
   uint32_t counts[2]; /* rounds, warm-up runs */
@@ -60,6 +73,7 @@ void tenon_probe(void) {
   if (receive((uint8_t *)counts, sizeof counts) != sizeof counts) leave(TRANSFER_FAILED);
   if (receive(tenon_mutable, tenon_mutable_size) != tenon_mutable_size) leave(TRANSFER_FAILED);
   for (uint32_t run = 0; run < counts[0] + counts[1]; run++) {
+    keep_sizes(run == 0);
     evict();
     stamps[0] = nanoseconds();
 #if TENON_STEPS > 0

@@ -16,7 +16,7 @@ from tenon.runtime.engine.device_peak import device_peak
 from tenon.runtime.engine.device_queue import DeviceProperties
 from tenon.runtime.engine.engine import Engine
 from tenon.runtime.engine.peak import peak_macs
-from tenon.runtime.engine.timing import Times, measure, time_runs
+from tenon.runtime.engine.timing import Times, measure, refilled, time_runs
 
 _NS = 1e6  # nanoseconds per millisecond
 
@@ -238,10 +238,17 @@ _Measured = tuple[Times | None, Times, Times, Array]
 
 
 def _in_process(engine: Engine, rounds: int, warmup: int) -> _Measured:
+    refill = refilled(engine)
+    refill()
     engine.timestamps()
     warm, plain = time_runs(engine, rounds, warmup)
     readings: list[Array] = []
-    stamped = measure(lambda: readings.append(engine.timestamps()), rounds)
+
+    def stamp() -> None:
+        refill()
+        readings.append(engine.timestamps())
+
+    stamped = measure(stamp, rounds)
     return warm, plain, stamped, np.array(readings)
 
 

@@ -82,6 +82,8 @@ def random_samples(graph: Graph, count: int, seed: int = 0) -> list[Sample]:
     samples = list[Sample]()
     for number in range(count):
         sizes = {name: _size(range, rng if number else None) for name, range in graph.sizes.items()}
+        for name, parts in graph.size_sums.items():
+            sizes[name] = sum(sizes[part] if isinstance(part, str) else part for part in parts)
         samples.append({v.name: random_array(_sized(graph, v, sizes), rng) for v in given_inputs(graph)})
     return samples
 
