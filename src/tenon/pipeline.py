@@ -32,6 +32,7 @@ from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
 from tenon.machine.plan.stages import UNSEEN, Stages
 from tenon.machine.plan.weights import Weighed
+from tenon.machine.proofs.needed import with_proved_cuts
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.float_abi import with_float_abi
 from tenon.machine.targets.runner import Runner
@@ -432,10 +433,10 @@ def _plan(
     """The program of ``graph``, which is not changed, within the budget of RAM if there is one."""
     if ram is None:
         laid_out = graph.copy()
-        program = plan(laid_out, setting, name, weights)
+        program = with_proved_cuts(plan(laid_out, setting, name, weights))
         stages.planned(program, setting, laid_out)
         return program
-    program = plan_within(graph, setting, name, weights, ram, progress)
+    program = with_proved_cuts(plan_within(graph, setting, name, weights, ram, progress))
     stages.planned(program, setting, None)
     return program
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tenon
+from tenon.machine.kernel_ir.needed import NeededCount
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.plan.demand import Demand, ExtentBound, clip_nodes, demands, output_extents
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.plan.program import Call, mapped
+from tenon.machine.proofs.needed import LeftOutError, with_proved_cuts
 from tenon.machine.targets import find
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
@@ -182,3 +186,23 @@ def check(graph: Graph, engine: tenon.Engine, x: Value, whole: Array, size: dict
     kept = tuple(slice(n) for n in got[first].shape)
     np.testing.assert_allclose(got[first], expected[first][kept], rtol=0, atol=1e-5)
     assert got[first].size
+
+
+def test_kernels_whose_cuts_are_not_proved_stay_whole() -> None:
+    """A kernel that is cut shorter than what is needed is replaced by the whole one; one that sums less is refused."""
+    program = plan(attention().graph, Setting(find("x86-64-avx2").machine), "sizes")
+    assert with_proved_cuts(program).calls == program.calls
+
+    def shorter(call: Call) -> Call:
+        if call.cut is None:
+            return call
+        needed = tuple(replace(axis, bounds=(NeededCount(axis.bounds[0].param, 2),)) for axis in call.cut.needed)
+        return replace(call, cut=replace(call.cut, needed=needed))
+
+    wrong = replace(program, items=mapped(program.items, shorter))
+    with pytest.raises(LeftOutError):
+        with_proved_cuts(wrong)
+    plain = tuple(call for call in wrong.calls if call.cut is None or not call.cut.absorbed)
+    calls = with_proved_cuts(replace(wrong, items=plain)).calls
+    assert all(call.cut is None for call in calls)
+    assert all(a.kernel is b.cut.whole for a, b in zip(calls, plain, strict=True) if b.cut is not None)

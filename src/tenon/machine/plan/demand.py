@@ -23,6 +23,7 @@ from tenon.network.ops.base import Operator
 from tenon.network.ops.clipped import SPARE, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
 from tenon.network.ops.mask import Mask
 from tenon.network.ops.reach import Absorbed, Reach
+from tenon.network.ops.size_check import Bounded
 
 MOST_BOUNDS = 2
 """The most bounds of one axis; with more, everything is needed."""
@@ -52,6 +53,13 @@ Demand = dict[int, Bounds]
 """The bounds along each axis of which not everything is needed."""
 
 
+def unchecked(extent: Value) -> Value:
+    """The extent before its range is checked: the same number, so that it is one bound and not two."""
+    while extent.producer is not None and isinstance(extent.producer.op, Bounded):
+        extent = extent.producer.input(0)
+    return extent
+
+
 def joined(bounds: Bounds) -> Bounds | None:
     """The same with bounds that differ in the offset as one; None if there are too many."""
     largest: dict[tuple[Value, int, int], int] = {}
@@ -75,7 +83,7 @@ def output_extents(graph: Graph) -> dict[int, Demand]:
     by_name = {v.name: v for v in (*graph.inputs, *graph.outputs)}
     stated = ((i, graph.extents.get(v.name, ())) for i, v in enumerate(graph.outputs))
     return {
-        i: {axis: frozenset({ExtentBound(by_name[name])}) for axis, name in extents if name in by_name}
+        i: {axis: frozenset({ExtentBound(unchecked(by_name[name]))}) for axis, name in extents if name in by_name}
         for i, extents in stated
         if extents
     }
@@ -104,7 +112,7 @@ def _operand_demands(
     op = node.op.base if isinstance(node.op, Clipped) else node.op
     if isinstance(op, Mask):
         x, extent = node.input(0), node.input(1)
-        yield x, {**needed.get(node.output, {}), op.axis % x.type.rank: frozenset({ExtentBound(extent)})}
+        yield x, {**needed.get(node.output, {}), op.axis % x.type.rank: frozenset({ExtentBound(unchecked(extent))})}
         for value in node.inputs[1:]:
             if value is not None:
                 yield value, {}
@@ -170,7 +178,7 @@ def _masked(node: Node) -> Iterator[tuple[Absorbed, Value]]:
             lowest = absorbed.value == -math.inf and maker.op.value <= _LOWEST
             same_axis = maker.op.axis % maker.output.type.rank == absorbed.axis
             if same_axis and (lowest or maker.op.value == absorbed.value):
-                yield absorbed, maker.input(1)
+                yield absorbed, unchecked(maker.input(1))
 
 
 _LOWEST = float(np.finfo(np.float32).min)

@@ -11,6 +11,8 @@ statement, each under a test.  Of everything that is left out, whatever the othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 from tenon.errors import InternalError
@@ -41,12 +43,14 @@ from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import Facts, upper
 from tenon.machine.kernel_ir.walk import loads
+from tenon.machine.plan.program import Call, Program, mapped
 
 
 class LeftOutError(InternalError):
     """A kernel that is cut short may leave out a result that is needed.  Names the kernel and what differs."""
 
 
+@lru_cache(maxsize=4096)
 def prove_needed(kernel: Kernel, cut: CutShort) -> int:
     """Raise LeftOutError unless ``kernel`` stores everything that is needed as the whole kernel does; returns how many
     bounds, tests and versions of statements were shown to leave out nothing else."""
@@ -57,6 +61,24 @@ def prove_needed(kernel: Kernel, cut: CutShort) -> int:
     proof.block(whole.body, proof.inner, ())
     proof.absorb_few()
     return proof.shown
+
+
+def with_proved_cuts(program: Program) -> Program:
+    """The program with whole kernels in place of those cut short of which it cannot be shown that they compute what is
+    needed.  Raises LeftOutError for those whose sums end at extents, beyond which their operands are not written."""
+
+    def proved(call: Call) -> Call:
+        if call.cut is None:
+            return call
+        try:
+            prove_needed(call.kernel, call.cut)
+        except LeftOutError:
+            if call.cut.absorbed:
+                raise
+            return replace(call, kernel=call.cut.whole, cut=None)
+        return call
+
+    return replace(program, items=mapped(program.items, proved))
 
 
 class _SideBySide:

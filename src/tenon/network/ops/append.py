@@ -15,6 +15,7 @@ from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.indexing import copied, parted
 from tenon.network.ops.move import normal_axis
+from tenon.network.ops.reach import Operands, Reach, Reaches
 
 
 @register
@@ -49,6 +50,11 @@ class Append(Operator):
         rows = np.moveaxis(new, axis, 0)[:room]
         np.moveaxis(y, axis, 0)[start : start + len(rows)] = rows
         return y
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if axis == self.axis % outputs[0].rank:
+            return Reach(axis), None, None
+        return Reach(axis), Reach(axis), None
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
