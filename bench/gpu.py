@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
-                                     [--precision fp32,fp16] [--tiles m=64] [--times] [--queued 200]
+                                     [--precision fp32,fp16] [--tiles m=64] [--times] [--queued 200] [--jobs N]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
@@ -10,7 +10,8 @@ relative to its largest output. Each target but host runs in every precision of 
 --layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
 numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --times lists the microseconds of each kernel by the
 device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and to the host, of N
-that are queued on a CUDA stream.
+that are queued on a CUDA stream.  --jobs N compiles in N processes, each of which also runs the network once, so that
+the driver's cache has its kernels when they are timed ("first answer" then tells nothing).
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -45,6 +50,7 @@ def main() -> int:
     parser.add_argument("--tiles", default="")
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--queued", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     restrict(
         {
@@ -63,10 +69,54 @@ def main() -> int:
         for target in options.targets.split(",")
         for precision in (options.precision.split(",") if target != "host" else ["fp32"])
     ]
-    for model in options.models:
-        for row in rows(model, kinds, options.repeat, options.queued, options.times):
-            print(row, flush=True)
+    with compiled_networks(options.models, kinds, options.jobs) as networks:
+        for model in options.models:
+            own = [next(networks) for _ in kinds]
+            for row in rows(model, own, options.repeat, options.queued, options.times):
+                print(row, flush=True)
     return 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model compiled for a target in ``file``, in ``seconds``."""
+
+    target: str
+    precision: str
+    file: Path
+    seconds: float
+    kernels: list[str]
+
+
+def compiled(model: Path, target: str, precision: str, folder: Path, warm: bool) -> Network:
+    """The model, compiled to a file; ``warm``: run once."""
+    start = time.perf_counter()
+    bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
+    file = bundle.save(folder / f"{model.stem}-{target}-{precision}.tenon")
+    seconds = time.perf_counter() - start
+    if warm:
+        with tenon.open(file) as engine:
+            engine.run(random_feeds(engine))
+    return Network(target, precision, file, seconds, list(map(described, bundle.program.calls)))
+
+
+@contextmanager
+def compiled_networks(models: Iterable[Path], kinds: list[tuple[str, str]], jobs: int) -> Iterator[Iterator[Network]]:
+    """Every model for every target and precision, in a folder that is removed afterwards."""
+    work = [(model, *kind) for model in models for kind in kinds]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if jobs == 1:
+            yield (compiled(*each, folder, warm=False) for each in work)
+            return
+        with ProcessPoolExecutor(jobs) as pool:
+            futures = [pool.submit(compiled, *each, folder, warm=True) for each in work]
+            networks = [future.result() for future in futures]
+        yield iter(networks)
+
+
+def described(call: Call) -> str:
+    return f"{call.op} {call.kernel.name}: {call.kernel.about[-90:]}"
 
 
 def restrict(numbers: dict[str, int]) -> None:
@@ -89,48 +139,42 @@ def layers(model: Path, target: str) -> list[str]:
     ]
 
 
-def rows(model: Path, kinds: list[tuple[str, str]], repeat: int, queued: int, times_of_kernels: bool) -> list[str]:
+def rows(model: Path, networks: list[Network], repeat: int, queued: int, times_of_kernels: bool) -> list[str]:
     """The rows of a model, one for each target and precision."""
-    engines, compiled, first = dict[tuple[str, str], Engine](), [], []
-    calls = dict[tuple[str, str], Sequence[Call]]()
-    answers, times = list[list[np.ndarray]](), [list[float]() for _ in kinds]
-    for target, precision in kinds:
-        start = time.perf_counter()
-        bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
-        engines[target, precision] = tenon.open(bundle)
-        compiled.append(time.perf_counter() - start)
-        calls[target, precision] = bundle.program.calls
-    feeds = random_feeds(engines[kinds[0]])
-    for engine in engines.values():
+    engines = [tenon.open(network.file) for network in networks]
+    answers, first, times = list[list[np.ndarray]](), list[float](), [list[float]() for _ in networks]
+    feeds = random_feeds(engines[0])
+    for engine in engines:
         start = time.perf_counter()
         answers.append([array.astype(np.float64) for array in engine.run(feeds).values()])
         first.append(time.perf_counter() - start)
     for _ in range(repeat):
-        for engine, own in zip(engines.values(), times, strict=True):
+        for engine, own in zip(engines, times, strict=True):
             engine.run(feeds)  # wakes the device, which waited while the others ran
             start = time.perf_counter()
             engine.run(feeds)
             own.append(1e3 * (time.perf_counter() - start))
     if times_of_kernels:
-        for (target, precision), engine in engines.items():
-            if target != "host":
-                print(f"{model.stem} {target} {precision}:", *kernel_times(engine, calls[target, precision]), sep="\n")
+        for engine, network in zip(engines, networks, strict=True):
+            if network.target != "host":
+                lines = kernel_times(engine, network.kernels)
+                print(f"{model.stem} {network.target} {network.precision}:", *lines, sep="\n")
     without = [
-        f"{on_device(engines[kind], queued):.3f}" if queued and kind[0].startswith("cuda") else "" for kind in kinds
+        f"{on_device(engine, queued):.3f}" if queued and network.target.startswith("cuda") else ""
+        for engine, network in zip(engines, networks, strict=True)
     ]
     return [
-        f"| {model.stem} | {target} {precision} | {compiled[i]:.1f} | {first[i]:.2f} | {median(times[i]):.3f} | "
-        f"{min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"
-        for i, (target, precision) in enumerate(kinds)
+        f"| {model.stem} | {network.target} {network.precision} | {network.seconds:.1f} | {first[i]:.2f} | "
+        f"{median(times[i]):.3f} | {min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"
+        for i, network in enumerate(networks)
     ]
 
 
-def kernel_times(engine: Engine, calls: Sequence[Call]) -> list[str]:
+def kernel_times(engine: Engine, kernels: list[str]) -> list[str]:
     """A line for each kernel: microseconds, its name and what it does."""
     least = np.min([engine.device_times() for _ in range(10)], axis=0) / 1e3
     copies = f"  {least[0]:6.1f} copies in, {least[1]:.1f} out, {least[2:].sum():.1f} kernels"
-    each = zip(least[2:], calls, strict=True)
-    return [copies, *(f"  {us:6.1f} {call.op} {call.kernel.name}: {call.kernel.about[-90:]}" for us, call in each)]
+    return [copies, *(f"  {us:6.1f} {kernel}" for us, kernel in zip(least[2:], kernels, strict=True))]
 
 
 def on_device(engine: Engine, count: int) -> float:
