@@ -35,7 +35,9 @@ from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.unit import kernel_key
+from tenon.machine.codegen.vulkan.dialect import Glsl
 from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
+from tenon.machine.codegen.vulkan.shared_arrays import shared_in_fours
 from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrices
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel
@@ -98,6 +100,26 @@ def test_operands_that_are_not_aligned(language: str) -> None:
         text = find_backend(language).program([program], "cases.h").files[1].text
         assert bool(re.search(r"\*\([\w ]*float4 \*\)|activation_quads\[\(", text)) == vectors
         assert language == "vulkan" or ("all_four" in text) != vectors
+
+
+def test_shared_memory_is_vectors_of_four_where_places_are_known() -> None:
+    """Vulkan's GLSL has no pointers to vectors: neighbouring elements are those of one vector."""
+    s = Conv(Image(1, 8, 3, 5, 4), Image(1, 8, 3, 5, 4), bias=False).flattened()
+    kernel = tiled(s, GroupTile(16, 8, 8, 2, 4))
+    assert {b.name for b in shared_in_fours(kernel)} == {"xs", "ws"}
+    text = Glsl()
+    text.kernel(kernel)
+    assert text.shared == ["shared vec4 shared_xs[64];", "shared vec4 shared_ws[32];"]
+    assert re.search(r"= shared_ws\[\(ws_\w+ >> 2\)\]\.w;", text.listing([]))
+    assert not re.search(r"whole\.|shared_\ws\[\w+\]", text.listing([]).partition("{")[2])
+    k = Builder("copy")
+    with k.loop("block", 1, kind="block"):
+        shared = k.local("shared", 8, space="shared")
+        out = k.param("out", 8, out=True)
+        with k.loop("thread", 8, kind="thread") as thread:
+            shared[thread] = 1.0
+            out[thread] = shared[thread]
+    assert not shared_in_fours(k.done())
 
 
 def test_operands_of_work_items_that_are_not_aligned(language: str) -> None:

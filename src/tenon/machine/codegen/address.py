@@ -8,12 +8,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Address:
     """The element ``at`` elements behind ``base``: a pointer, or, where ``array`` names an array, the number of one of
-    its elements (empty: the first).  ``words`` stand before the type in a pointer there."""
+    its elements (empty: the first).  ``words`` stand before the type in a pointer there.  ``lane`` is the place of the
+    element among four, where it is known."""
 
     base: str
     at: int
     array: str = ""
     words: str = ""
+    lane: int | None = None
 
     @property
     def element(self) -> str:

@@ -7,13 +7,23 @@ convert them (``spirv``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.backend import KernelLaunch
 from tenon.machine.codegen.gpu.words import ARRAYS, GROUP, NAMES, OPERANDS, WordC, paired
 from tenon.machine.codegen.parentheses import bare
-from tenon.machine.kernel_ir.loops import Alloc, Barrier, Buffer, Kernel, Store, Type
+from tenon.machine.codegen.vulkan.shared_arrays import four_of, shared_in_fours
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import (
+    Alloc,
+    Barrier,
+    Buffer,
+    Kernel,
+    Store,
+    Type,
+)
 from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
@@ -168,10 +178,13 @@ class Glsl(WordC):
         """Arrays that the threads of a work group share, of four floats of 16 bits an element."""
         self.single = frozenset[Buffer]()
         """Buffers in which the kernel being printed stores single elements."""
+        self.in_fours = frozenset[Buffer]()
+        """Shared buffers of the kernel being printed of which every element's place among four is known."""
 
     def kernel(self, k: Kernel, slices: WorkItems | None = None) -> str:
         stores = (s for s in statements(k.body) if isinstance(s, Store))
         self.single = frozenset(s.buffer for s in stores if s.value.type.lanes == 1)
+        self.in_fours = shared_in_fours(k)
         return super().kernel(k, slices)
 
     def on_alloc(self, s: Alloc) -> None:
@@ -181,8 +194,22 @@ class Glsl(WordC):
             name = self.f.arrays[b]
             self.packed.add(name)
             self.shared[-1] = f"shared uvec2 {name}[{buffer_bytes(b) // 8}];"
+        elif b in self.in_fours:
+            name = self.f.arrays[b]
+            self.shared[-1] = f"shared {self.type(Type(b.type.dtype, 4))} {name}[{-(-buffer_bytes(b) // 16)}];"
+
+    def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> Address:
+        address = super().place(buffer, idx)
+        if buffer not in self.in_fours:
+            return address
+        flat = buffer.flat(idx)
+        rest = self.now(Index(tuple((atom, k) for atom, k in flat.terms if k % 4), flat.const))
+        assert not rest.terms
+        return replace(address, lane=rest.const % 4)
 
     def load(self, t: Type, address: Address) -> str:
+        if address.lane is not None:
+            return four_of(address) if t.lanes == 4 else f"{four_of(address)}.{'xyzw'[address.lane]}"
         if address.array not in self.packed:
             return super().load(t, address)
         number = place_of(address)
@@ -190,6 +217,8 @@ class Glsl(WordC):
         return four if paired(t) else f"{self.required('part16')}({four}[(({number}) >> 1) & 1], {number})"
 
     def stored(self, t: Type, address: Address, value: str) -> str:
+        if address.lane is not None:
+            return f"{self.load(t, address)} = {value};"
         if address.array not in self.packed:
             return super().stored(t, address, value)
         return f"{address.array}[({place_of(address)}) >> 2] = {value};"
