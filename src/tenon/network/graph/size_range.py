@@ -62,7 +62,7 @@ class Size:
     most: int
     step: int = 1
     parts: tuple[int | Size, ...] = ()
-    """Of a size that is a sum of others, what is added."""
+    """The sizes and numbers that a sum adds up; none where the size is no sum."""
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
