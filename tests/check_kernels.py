@@ -641,7 +641,7 @@ def landing(memory: Memory, e: Event, marks: list[tuple[int, Frame]], depth: int
     return replace(e.frame, time=tuple(np.array(arrived, np.int64).T))
 
 
-def stored_in(body: list[Statement]) -> list[Memory]:
+def stored_in(body: Sequence[Statement]) -> list[Memory]:
     """What statements store in."""
     inside = [memory for s in body for memory in stored_in(s.body)]
     return inside + [s.store.memory for s in body if s.store]
@@ -692,10 +692,10 @@ def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame], 
     fine = store.copy()
     for own, before in ((np.stack([cell, block], 1), interval), (np.stack([cell, block, thread], 1), moment)):
         group = np.unique(own, axis=0, return_inverse=True)[1].reshape(-1)
-        first = np.full(group.max() + 1, 1 << 62)
+        earliest = np.full(group.max() + 1, 1 << 62)
         usable = store & ~bound
-        np.minimum.at(first, group[usable], before[usable])
-        fine |= first[group] < before
+        np.minimum.at(earliest, group[usable], before[usable])
+        fine |= earliest[group] < before
     if not fine.all():
         raise FaultError("unwritten", f"{memory.name}: element {cell[~fine][0]} is read before it is written")
 

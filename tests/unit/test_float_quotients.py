@@ -42,7 +42,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
     assert text.count("off(") == 3
     (folder / "q.c").write_text(_HEAD + text + _TAIL)
-    command = ["gcc", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-o", folder / "q.so", folder / "q.c", "-lm"]
+    command = [
+        "gcc",
+        "-O2",
+        "-ffp-contract=off",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(folder / "q.so"),
+        str(folder / "q.c"),
+        "-lm",
+    ]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(folder / "q.so"))
 
