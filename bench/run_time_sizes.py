@@ -6,7 +6,7 @@
 bert is an encoder of L = 16, 64, 128 of at most 128 positions; mobilenet a fully convolutional backbone of depthwise
 separable blocks for images of 64, 256, 512 of at most 512 rows and columns.  Their weights are random.  Both run
 in one process with one thread, their repetitions interleaved; prints milliseconds (minimum, median) and the ratios of
-both.  --times compares the times of single kernels instead.
+both.  --times compares the times of operators instead.
 """
 
 from __future__ import annotations
@@ -161,17 +161,18 @@ def interleaved(engines: Sequence[tenon.Engine], repeat: int) -> list[list[float
 
 
 def compare_kernels(engines: Sequence[tenon.Engine], repeat: int) -> None:
-    """Milliseconds of each layer, the least of all runs, where they differ most."""
+    """Milliseconds of the kernels of each operator, the least of all runs."""
     shown: list[dict[str, float]] = []
     for engine in engines:
         stamps = np.min([np.diff(engine.timestamps().astype(np.float64)) for _ in range(repeat)], axis=0) / 1e6
-        layers: dict[str, float] = defaultdict(float)
+        times: dict[str, float] = defaultdict(float)
         for step, time in zip(engine.manifest.nodes, stamps, strict=True):
-            layers[f"{step.layer} {step.op}"] += time
-        shown.append(layers)
-    names = sorted(shown[0], key=lambda n: shown[1].get(n, 0.0) - shown[0][n])
-    for name in names[:25]:
-        print(f"  {name:40} {shown[0][name]:8.4f} {shown[1].get(name, 0.0):8.4f}")
+            times[step.op] += time
+        shown.append(times)
+    for name in sorted({**shown[0], **shown[1]}, key=lambda n: shown[1].get(n, 0.0) - shown[0].get(n, 0.0)):
+        print(f"  {name:40} {shown[0].get(name, 0.0):8.4f} {shown[1].get(name, 0.0):8.4f}")
+    any_size, fixed = (sum(times.values()) for times in shown)
+    print(f"  all kernels {any_size:.4f} {fixed:.4f} ms, ratio {any_size / fixed:.3f}", flush=True)
 
 
 def main() -> None:
@@ -200,6 +201,7 @@ def compare(make: Callable[..., Graph], more: dict[str, int], size: int, given: 
         opened(fixed, folder / "fixed", {"x": x}, given),
     ]
     if given.times:
+        print(f"{name} {size}: any size, fixed")
         compare_kernels(engines, given.repeat)
         return
     results = [engine.run()[graph.outputs[0].name] for engine, graph in zip(engines, (any_size, fixed), strict=True)]
