@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import tenon
+from command_line import run_main
 from decoder_models import CACHES, HEAD, HEADS, WORDS, decoder, generated
 from libtenon import CLIENTS, needed, run, sdk_for_clients, succeeded
+from tenon.cli import main
 from tenon.errors import InputError
 from tenon.network.graph.graph import Array
 from tenon.runtime.engine.device import RemoteBundle
@@ -201,3 +203,12 @@ def test_times_are_of_full_caches() -> None:
     assert first["attention_mask"].shape == (1, ROOM)
     past, words = second["past_key_values.0.key"].shape[2], second["input_ids"].shape[1]
     assert second["attention_mask"].shape == (1, past + words)
+
+
+def test_validate_compares_what_the_model_gives(tmp_path: Path) -> None:
+    """Random words and caches of random lengths; outputs that hold extents have no counterpart in onnxruntime."""
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "net.onnx").write_bytes(decoder())
+    dims = shapes(PREFILL, ROOM).items()
+    options = [word for name, extent in dims for word in ("--shape", f"{name}={extent}")]
+    assert run_main(main, ["validate", str(tmp_path / "net.onnx"), *options]) == 0

@@ -29,6 +29,7 @@ from tenon.tools.quantization.comparison import (
     opened,
     outputs_like,
     scale_of,
+    stated_outputs,
     translated,
 )
 from tenon.tools.quantization.samples import Data, Sample, load_archive, read_samples
@@ -134,7 +135,8 @@ def validate(
         raise InputError("name one reference: a runtime with --against, or recorded outputs with --expected")
     limits = limits or LIMITS[kind_of(is_quantised(graph), None)]
     given = read_samples(graph, data, samples, seed, preprocess)
-    scales = {value.name: None if real_outputs else scale_of(value) for value in graph.outputs}
+    stated = stated_outputs([value.name for value in graph.outputs], graph.extents)
+    scales = {v.name: None if real_outputs else scale_of(v) for v in graph.outputs if v.name in stated}
     got = [{name: real(outputs[name], scale) for name, scale in scales.items()} for outputs in map(run, given)]
     if against is None:
         assert expected is not None

@@ -17,6 +17,7 @@ from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.targets.registry import rows
 from tenon.network.graph.bind import with_open_batches
 from tenon.network.graph.graph import Array, Graph, Value
+from tenon.network.graph.size_range import Extents
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.network.ops.requantize import limits
@@ -249,7 +250,7 @@ class GraphInterface:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.inputs = [(v.name, v.type, scale_of(v)) for v in given_inputs(graph)]
-        self.outputs = [v.name for v in graph.outputs]
+        self.outputs = stated_outputs([v.name for v in graph.outputs], graph.extents)
 
 
 class _CompiledGraph(GraphInterface):
@@ -296,7 +297,7 @@ class BundleNetwork:
         self.engine, self._owned = engine, owned
         manifest = engine.manifest
         self.inputs = [(t.name, TensorType(DType(t.dtype), t.shape), _known(t)) for t in manifest.shown_inputs]
-        self.outputs = [t.name for t in manifest.outputs]
+        self.outputs = stated_outputs([t.name for t in manifest.outputs], {t.name: t.extents for t in manifest.outputs})
         self._scales = {t.name: _known(t) for t in manifest.outputs}
 
     def tensors(self) -> dict[str, int]:
@@ -317,6 +318,12 @@ class BundleNetwork:
     def close(self) -> None:
         if self._owned and isinstance(self.engine, Engine):
             self.engine.close()
+
+
+def stated_outputs(outputs: Sequence[str], extents: Mapping[str, Extents]) -> list[str]:
+    """The outputs that a model has, without those that an import adds to hold extents of others."""
+    added = {size for name, own in extents.items() for _, size in own if size == f"{name}.extent"}
+    return [name for name in outputs if name not in added]
 
 
 def _known(tensor: BundleTensor) -> Scale | None:
