@@ -131,8 +131,8 @@ class Images(nn.Module):  # type: ignore[misc]
         )
 
 
-class Decides(nn.Module):
-    """A loop and a conditional."""
+class Repeats(nn.Module):
+    """A loop of 40 iterations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,12 +141,26 @@ class Decides(nn.Module):
     def forward(self, x: Any) -> Any:
         from torch._higher_order_ops import while_loop
 
-        _, y = while_loop(lambda i, y: i < 40, lambda i, y: (i + 1, torch.tanh(self.layer(y))), (torch.tensor(0), x))
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (y,))
+        return while_loop(lambda i, y: i < 40, lambda i, y: (i + 1, torch.tanh(self.layer(y))), (torch.tensor(0), x))
+
+
+class Decides(nn.Module):
+    """A conditional in a conditional."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        def positive(x: Any) -> Any:
+            return torch.cond(x.max() > 2, lambda x: x.sin(), lambda x: torch.tanh(self.layer(x)), (x,))
+
+        return torch.cond(x.sum() > 0, positive, lambda x: x * 2, (x,))
 
 
 MODULES |= {
     "decides": (lambda: Decides(), (6, 4)),
+    "repeats": (lambda: Repeats(), (6, 4)),
     "parts": (lambda: Parts(), (2, 5, 6)),
     "images": (lambda: Images(), (1, 3, 8, 10)),
     "lstm": (lambda: nn.LSTM(5, 7, 2, bidirectional=True, batch_first=True), (2, 6, 5)),
