@@ -201,6 +201,49 @@ def test_bodies_that_become_nodes(name: str) -> None:
     close(evaluate(graph, given), session(made).run(None, given), graph)
 
 
+EMPTY = "SequenceEmpty <dtype: int = 1> ()"
+
+
+def appending(insert: str, start: str = EMPTY, join: str = "<axis: int = 0, new_axis: int = 1>") -> bytes:
+    """40 iterations, which append to a sequence, whose elements are joined behind the loop."""
+    body = (
+        "(int64 i, bool c, seq(float[2,3]) q, float[2,3] t) => (bool d, seq(float[2,3]) s, float[2,3] u)"
+        f"{{ d = Identity(c) w = Sin(t) u = Add(w, x) {insert} }}"
+    )
+    looped = loop(body, trips="n", holds="yes", states="e, x", outputs="p, r")
+    count = "n = Constant <value = int64 {40}> ()"
+    nodes = f"{count} e = {start} {looped} y = ConcatFromSequence {join} (p)"
+    return content("(float[2,3] x) => (float y, float[2,3] r)", nodes)
+
+
+@pytest.mark.parametrize("start", [EMPTY, "SequenceConstruct(x)"])
+@pytest.mark.parametrize(("new", "axis"), [(1, 0), (1, -1), (0, 0), (0, -1)])
+def test_sequences_that_loops_append_to(new: int, axis: int, start: str) -> None:
+    """They are stacked results, and no nodes for each of their elements are left."""
+    made = appending("s = SequenceInsert(q, u)", start, f"<axis: int = {axis}, new_axis: int = {new}>")
+    graph = tenon.load(made)
+    assert [op.count for op in loops(graph)] == [40]
+    assert len(graph) <= 5
+    given = feeds(graph, 1)
+    close(evaluate(graph, given), session(made).run(None, given), graph)
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        "s = SequenceInsert(q, u, zero_i)",
+        "l = SequenceLength(q) f = Cast <to: int = 1> (l) v = Mul(u, f) s = SequenceInsert(q, v)",
+        "o = SequenceInsert(q, u) s = SequenceInsert(o, w)",
+    ],
+)
+def test_sequences_that_loops_change_otherwise(insert: str) -> None:
+    made = appending(f"zero_i = Constant <value = int64 {{0}}> () {insert}")
+    graph = tenon.load(made)
+    assert not loops(graph)
+    given = feeds(graph, 1)
+    close(evaluate(graph, given), session(made).run(None, given), graph)
+
+
 def test_size_does_not_depend_on_the_iterations() -> None:
     ports, nodes = MODELS["known"]
     sources = []

@@ -19,9 +19,10 @@ from tenon.network.graph.writer import is_known
 
 @dataclass(frozen=True)
 class TensorSequence:
-    """A sequence."""
+    """A sequence.  One that is ``growing``, in the body of a loop that appends to it, has only what was appended."""
 
     values: tuple[Value, ...] = ()
+    growing: bool = False
 
 
 @dataclass(frozen=True)

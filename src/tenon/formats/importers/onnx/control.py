@@ -7,7 +7,8 @@ is a value, a sequence or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from tenon.formats.importers.onnx.loops import loop, scan
 from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
 from tenon.network.graph.graph import Value
 from tenon.network.graph.writer import is_known
+from tenon.network.ops.slice_gather import Gather
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -64,6 +66,9 @@ def _sequence_at(call: SubgraphNode) -> list[Entry]:
 
 
 def _sequence_insert(call: SubgraphNode) -> list[Entry]:
+    entry = call.entry(0)
+    if isinstance(entry, TensorSequence) and entry.growing and call.entry(2) is None:
+        return [replace(entry, values=(*entry.values, call.value(1)))]
     values = call.items(0)
     at = _at(call, len(values), 2) if call.entry(2) is not None else len(values)
     return [TensorSequence((*values[:at], call.value(1), *values[at:]))]
@@ -93,12 +98,46 @@ def _split_to_sequence(call: SubgraphNode) -> list[Entry]:
 
 
 def _concat_from_sequence(call: SubgraphNode) -> list[Entry]:
-    values, axis = list(call.items(0)), call.attribute("axis")
-    if call.attribute("new_axis", 0):
-        axis = axis + values[0].type.rank + 1 if axis < 0 else axis
+    values, axis, new = list(call.items(0)), call.attribute("axis"), bool(call.attribute("new_axis", 0))
+    axis += values[0].type.rank + new if axis < 0 else 0
+    rest = list[Value]()
+    starts = [i for i, v in enumerate(values) if (part := _slice_of(v)) is not None and part[1] == 0]
+    if starts and (whole := _stacked(values[starts[-1] :])) is not None:
+        values, rest = values[: starts[-1]], [_joined(call, whole, axis, new=new)]
+    if new:
         at = call.constant(np.array([axis], np.int64))
         values = [call.emit("Unsqueeze", [v, at]) for v in values]
-    return [call.emit("Concat", values, axis=axis)]
+    values += rest
+    return [call.emit("Concat", values, axis=axis) if len(values) > 1 else values[0]]
+
+
+def _slice_of(value: Value) -> tuple[Value, int] | None:
+    """The tensor of which a value is a slice along axis 0, and its number; None for others."""
+    node = value.producer
+    if node is None or not isinstance(node.op, Gather) or node.op.axis:
+        return None
+    place = node.input(1).data
+    return (node.input(0), int(place)) if place is not None and place.ndim == 0 else None
+
+
+def _stacked(values: Sequence[Value]) -> Value | None:
+    """The tensor whose slices along axis 0 these are, in order; None for others."""
+    slices = [part for v in values if (part := _slice_of(v)) is not None]
+    if len(slices) < len(values) or len({id(whole) for whole, _ in slices}) != 1:
+        return None
+    whole, _ = slices[0]
+    return whole if [number for _, number in slices] == list(range(whole.type.dims[0])) else None
+
+
+def _joined(call: SubgraphNode, whole: Value, axis: int, *, new: bool) -> Value:
+    """The slices of a tensor along axis 0 along another axis, which is a new one or one that they have."""
+    count, *dims = whole.type.dims
+    order = [*range(1, axis + 1), 0, *range(axis + 1, len(dims) + 1)]
+    whole = call.emit("Transpose", [whole], perm=order) if axis else whole
+    if new:
+        return whole
+    dims[axis] *= count
+    return call.emit("Reshape", [whole, call.constant(np.array(dims, np.int64))])
 
 
 def _get_element(call: SubgraphNode) -> list[Entry]:

@@ -1,7 +1,8 @@
 """Loops of ONNX: nodes whose body runs several times, or copies of the body where that does not fit.
 
 A body fits if its states keep their types; then one copy of it is imported.  Few iterations whose number is known
-become nodes of their own, and so do those that change the shapes of states or the lengths of sequences.
+become nodes of their own, and so do those that change the shapes of states.  A sequence to which each iteration appends
+one element is a stacked result; loops that change the lengths of sequences otherwise become nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tenon.formats.decompositions.loops import (
     Repetition,
     repeat,
 )
-from tenon.formats.decompositions.onnx.node import Entry
+from tenon.formats.decompositions.onnx.node import Entry, TensorSequence
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.importers.onnx.node_context import SubgraphNode, flat, kinds, rebuilt
 from tenon.network.graph.graph import Value
@@ -77,6 +78,8 @@ def loop(call: SubgraphNode) -> list[Entry]:
     if not call.importer.writer.may_attempt:
         return _repeated(call, repetition)
     ways: list[Way] = [partial(_repeated, call, repetition), partial(_unrolled, call, count)]
+    if any(isinstance(state, TensorSequence) for state in call.inputs[2:]):
+        ways.insert(1, partial(_repeated, call, repetition, growing=True))
     if count <= UNROLLED and (repetition.start is None or repetition.start.data is not None):
         ways.insert(0, partial(_unrolled, call, count, masked=False))
     return _first_possible(call, ways)
@@ -114,29 +117,58 @@ def _repeated_alone(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
     raise RefusedError(what, remedy)
 
 
-def _repeated(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
-    """Loop as a node with a body."""
+def _repeated(call: SubgraphNode, repetition: Repetition, *, growing: bool = False) -> list[Entry]:
+    """Loop as a node with a body.  Where sequences are ``growing``, each iteration appends one element to each of them:
+    these are stacked as results are."""
     graph, states = call.graph("body"), list(call.inputs[2:])
+    given: list[Entry] = [_growing(state) if growing else state for state in states]
 
     def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
         holds = call.constant(np.array(True))
-        condition, *results = call.loop_body(graph, [number, holds, *rebuilt(states, kept)])
+        condition, *results = call.loop_body(graph, [number, holds, *rebuilt(given, kept)])
         after, stacked = results[: len(states)], results[len(states) :]
-        if kinds(after) != kinds(states):
+        appended = [value for each in after if _grows(each) for value in flat([each])]
+        if kinds(after) != [
+            (1, True) if _grows(each) else kind for each, kind in zip(given, kinds(given), strict=True)
+        ]:
             raise RefusedError("a state of its loop is a sequence that changes its length")
         if not isinstance(condition, Value):
             raise RefusedError("its condition is no tensor")
         if is_known(condition) and condition.type.rank:
             condition = call.emit("Reshape", [condition, call.constant(np.zeros(0, np.int64))])
-        return RepeatedBody(condition, flat(after), [tensor(entry) for entry in stacked])
+        after = [each for each in after if not _grows(each)]
+        return RepeatedBody(condition, flat(after), [*(tensor(entry) for entry in stacked), *appended])
 
-    made = repeat(call.importer.writer, call.origin, repetition, flat(states), body, None)
-    for value in made.results:
+    made = repeat(call.importer.writer, call.origin, repetition, flat(given), body, None)
+    outputs = len(call.graph("body").output) - 1 - len(states)
+    results, rows = made.results[:outputs], iter(made.results[outputs:])
+    if made.extent is not None and len(made.results) > outputs:
+        raise RefusedError("how often its loop appends to a sequence is computed at run time")
+    for value in results:
         if made.extent is not None and made.trips is not None:
             call.importer.writer.sizes.extents[value] = {0: made.trips}
         elif made.extent is not None:
             call.importer.state_extent(value, 0, made.extent)
-    return [*rebuilt(states, made.states), *made.results]
+    last = [
+        _grown(call, before, next(rows)) if _grows(entry) else entry
+        for before, entry in zip(states, rebuilt(given, made.states), strict=True)
+    ]
+    return [*last, *results]
+
+
+def _growing(entry: Entry) -> Entry:
+    """A sequence as the body of a loop sees it that appends to it."""
+    return TensorSequence(growing=True) if isinstance(entry, TensorSequence) else entry
+
+
+def _grows(entry: Entry) -> bool:
+    return isinstance(entry, TensorSequence) and entry.growing
+
+
+def _grown(call: SubgraphNode, before: Entry, rows: Value) -> Entry:
+    """A sequence with the slices of a tensor behind what it has."""
+    numbers = (call.constant(np.array(i, np.int64)) for i in range(rows.type.dims[0]))
+    return TensorSequence((*flat([before]), *(call.emit("Gather", [rows, i], axis=0) for i in numbers)))
 
 
 def _unrolled(call: SubgraphNode, count: int, *, masked: bool = True) -> list[Entry]:

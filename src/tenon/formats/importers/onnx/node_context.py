@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -91,6 +91,8 @@ class SubgraphNode:
         entry = self.entry(i)
         if not isinstance(entry, TensorSequence):
             raise RefusedError(f"input {i} must be a sequence")
+        if entry.growing:
+            raise RefusedError("it reads a sequence that its loop appends to")
         return entry.values
 
     def known(self, i: int, what: str) -> Array:
@@ -184,7 +186,7 @@ def flat(entries: Sequence[Entry]) -> list[Value]:
 
 def kinds(entries: Sequence[Entry]) -> list[object]:
     """The kind of each entry, of sequences their lengths: equal for lists that can take each other's place."""
-    return [len(entry.values) if isinstance(entry, TensorSequence) else type(entry) for entry in entries]
+    return [(len(e.values), e.growing) if isinstance(e, TensorSequence) else type(e) for e in entries]
 
 
 def rebuilt(entries: Sequence[Entry], values: Sequence[Value]) -> list[Entry]:
@@ -194,7 +196,7 @@ def rebuilt(entries: Sequence[Entry], values: Sequence[Value]) -> list[Entry]:
     def entry(like: Entry) -> Entry:
         match like:
             case TensorSequence():
-                return TensorSequence(tuple(next(rest) for _ in like.values))
+                return replace(like, values=tuple(next(rest) for _ in like.values))
             case StringTensor():
                 return StringTensor(next(rest))
             case Value():
