@@ -389,7 +389,7 @@ class Grower:
         """Elements picked along an axis by numbers that begin again where they would exceed it."""
         t = self.any(lambda t: bool(t.shape))
         axis = self.axis(t)
-        order = self.node("ArgMax", self.node("Abs", t.name), axis=axis, keepdims=1)
+        order = self.node("ArgMax", t.name, axis=axis, keepdims=1)
         self.keep(
             self.node("GatherElements", t.name, order, axis=axis), [*t.shape[:axis], Extent.of(1), *t.shape[axis + 1 :]]
         )
