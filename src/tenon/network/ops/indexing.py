@@ -242,6 +242,14 @@ class ScatterND(Scatter):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         if node.type(1).dims[-1] != 1 and not counts_up(node.input(1)):
             raise SizeRefusedError("its indices are tuples, which may be negative, where a run decides extents")
+        depth, places = node.type(1).dims[-1], node.type(1).rank - 1
+        for axis in range(depth, node.type(0).rank):
+            other = places + axis - depth
+            least = min(node.type(0).dims[axis], node.type(2).dims[other])
+            for operand, own in ((0, axis), (2, other)):
+                extents = node.extents(operand)
+                if node.type(operand).dims[own] > least:
+                    node.inputs[operand] = node.sizes.state(node.cut(node.input(operand), own, least), extents)
         return [scattered(node, 0)]
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
