@@ -80,7 +80,7 @@ def test_positions_of_results_depend_on_no_more_than_the_rule_says(name: str) ->
                         other[j] = cut(x, reach.axis, min(max(read, 0), x.shape[reach.axis]), rng)
                 got = case.op.evaluate(other)[i]
                 kept = (slice(None),) * axis + (slice(n),)
-                np.testing.assert_array_equal(got[kept], y[kept])
+                assert got[kept].tobytes() == y[kept].tobytes()  # NaN of 16 bits is not equal to itself
 
 
 # ------------------------------------------------------------------------------------------------- kernels
