@@ -43,7 +43,7 @@ from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
-from tenon.network.graph.value_bounds import check_limits, check_ranges, with_limits
+from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
@@ -216,7 +216,7 @@ def _compiled(
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
-    check_limits(graphs[0])
+    check_bindings(graphs)
     answers = bool(chosen.head) and is_answer(chosen.head)
     graphs = [with_head(bound, {} if answers else chosen.head) for bound in graphs]
     graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]

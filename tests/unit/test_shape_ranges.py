@@ -102,6 +102,18 @@ def test_limits_without_effect_are_refused() -> None:
         tenon.compile(tenon.load(NETWORK.SerializeToString(), shapes={"n": 4}), max={"n": 4})
 
 
+def test_bindings_have_the_same_sizes() -> None:
+    """Other numbers of inputs would be other networks for programs."""
+    for others in ({"n": 4}, {"x": (1, "m:1..4"), "z": "m:1..4"}):
+        with pytest.raises(InputError, match="is a size that runs choose in some bindings only"):
+            tenon.compile(NETWORK.SerializeToString(), shapes=[{"n": "1..8"}, others])
+
+
+def test_prior_boxes_are_for_one_size() -> None:
+    with pytest.raises(InputError, match="its prior boxes are those of one size, and runs choose n"):
+        tenon.compile(NETWORK.SerializeToString(), shapes={"n": "1..8"}, head={"kind": "ssd", "strides": (8,)})
+
+
 def test_command_line(tmp_path: Path) -> None:
     """A model with ranges is compiled once, and run with arrays of any size in them."""
     (tmp_path / "net.onnx").write_bytes(NETWORK.SerializeToString())

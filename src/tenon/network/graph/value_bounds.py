@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tenon.errors import InputError
 from tenon.network.graph.graph import Graph
@@ -27,6 +27,17 @@ def with_limits(graph: Graph, limits: Mapping[str, int] | None) -> Graph:
     graph = graph.copy()
     graph.limits |= checked_limits(limits)
     return graph
+
+
+def check_bindings(graphs: Sequence[Graph]) -> None:
+    """Raise InputError for limits without effect, and unless the graphs of all bindings have the same inputs: sizes
+    that runs choose are some."""
+    check_limits(graphs[0])
+    first, *others = ({v.name for v in graph.inputs} for graph in graphs)
+    if different := sorted(set().union(*(first ^ names for names in others))):
+        raise InputError(
+            f"--shape: '{different[0]}' is a size that runs choose in some bindings only: give it in all of them"
+        )
 
 
 def check_limits(graph: Graph) -> None:

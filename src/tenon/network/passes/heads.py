@@ -63,6 +63,11 @@ def with_head(graph: Graph, given: Mapping[str, Any]) -> Graph:
         raise InputError(f"--head: {where + ' ' if where else 'it '}{misfit.why}") from None
     new = graph.copy()
     if head.kind == "ssd":
+        if graph.sizes:
+            raise InputError(
+                f"--head ssd: its prior boxes are those of one size, and runs choose {', '.join(graph.sizes)}: give "
+                "numbers with --shape"
+            )
         new.heads = _Ssd(new, head).decoded(priors)
         return new
     known = {v.name for v in new.outputs}
