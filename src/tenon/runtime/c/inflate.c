@@ -138,20 +138,21 @@ static void inflate_read_codes(Inflater *s, InflateCode *literals, InflateCode *
     return;
   }
   memset(lengths, 0, sizeof lengths);
-  for (int i = 0; i < many + far && !s->failed;) {
+  const size_t all = (size_t)(many + far);
+  for (size_t i = 0; i < all && !s->failed;) {
     const int symbol = inflate_symbol(s, literals);
     if (symbol < 16) {
       lengths[i++] = (uint8_t)symbol;
       continue;
     }
-    const int repeat = symbol == 16   ? 3 + (int)inflate_bits(s, 2)
-                       : symbol == 17 ? 3 + (int)inflate_bits(s, 3)
-                                      : 11 + (int)inflate_bits(s, 7);
+    const size_t repeat = symbol == 16   ? 3 + inflate_bits(s, 2)
+                          : symbol == 17 ? 3 + inflate_bits(s, 3)
+                                         : 11 + inflate_bits(s, 7);
     if (symbol == 16 && i == 0) s->failed = 1;
     const uint8_t length = symbol == 16 && i > 0 ? lengths[i - 1] : 0;
-    memset(lengths + i, length, (size_t)repeat);
+    memset(lengths + i, length, repeat);
     i += repeat;
-    if (i > many + far) s->failed = 1;
+    if (i > all) s->failed = 1;
   }
   if (s->failed || !lengths[END_OF_BLOCK] || !inflate_make(literals, lengths, many) ||
       !inflate_make(distances, lengths + many, far))
