@@ -26,7 +26,8 @@ Run = Callable[..., list[str]]
 FAULTS = {
     "no device": "CUDA: no CUDA-capable device is detected (status 100) while looking for a CUDA device",
     "no memory": "CUDA: out of memory (status 2) while allocating memory of the device",
-    "refused": "CUDA: unspecified failure (status 218) while loading the kernels: line 7: no such instruction",
+    "refused": "CUDA: unspecified failure (status 218) while loading the kernels (kernels for older GPUs are those of "
+    "the target cuda-sm75): line 7: no such instruction",
 }
 
 

@@ -32,7 +32,7 @@ def areas() -> Bundle:
 
 @pytest.fixture(scope="module")
 def folder(areas: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return areas.save(tmp_path_factory.mktemp("areas") / "out", (*areas.parts, "image"))
+    return areas.save(tmp_path_factory.mktemp("areas") / "out", (*areas.parts, "weights-text", "image"))
 
 
 def _photo(high: int, wide: int, path: Path) -> Array:

@@ -25,7 +25,7 @@ from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
-from tenon.machine.isa.tensor_cores import MMA_F16
+from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv
@@ -71,7 +71,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 
 
 PROBLEMS: dict[str, Problem] = {
-    **dict.fromkeys(("tensor-tiled", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
+    **dict.fromkeys(("tensor-tiled", "tensor-staged", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -81,7 +81,7 @@ PROBLEMS: dict[str, Problem] = {
     "separable": separable(),
     "integer": integers((6, 6)),
     "integer-blocks": integers((6, 6)),
-    "integer-tiled": integers((6, 6)),
+    **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
     **dict.fromkeys(("dots", "pairs", "pairs-winograd", "scalar"), integers((6, 6), paired=True)),
@@ -92,6 +92,8 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
+    "tensor-staged": (MMA_F16_K16,),
+    "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "integer-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
@@ -102,7 +104,7 @@ UNITS = {
 """The products of a machine that it applies to, besides those of ``MACHINE``."""
 
 
-LAUNCHES: dict[str, Any] = {"launch": Launch(), "spaces": (SHARED,)}
+LAUNCHES: dict[str, Any] = {"launch": Launch(copies=True), "spaces": (SHARED,)}
 """The rows of a machine with work groups."""
 
 

@@ -227,6 +227,7 @@ def test_other_extents_are_refused() -> None:
         prove_needed(CUT, CutShort(WHOLE, (ROWS, replace(COLUMNS, bounds=(NeededCount(3, 2, 2, 3),)))))
 
 
+@pytest.mark.quick
 def test_args_are_inputs_of_the_node() -> None:
     op = Clipped(LOWERED["Add-equal"].op, 2, (NeededPositions(0, 0, (NeededExtent(1, 1, 0, 1),)),))
     site = make_site(op.base, LOWERED["Add-equal"].arrays(), MACHINES["lanes4"])

@@ -68,7 +68,8 @@ def test_parts_that_are_not_refused_are_written(target: Target, tmp_path: Path) 
 def test_usual_parts() -> None:
     every: dict[str, tuple[Emit, ...]] = {name: usual_parts(target) for name, target in targets().items()}
     assert every["x86-64"] == ("c", "header", "object", "weights", "library", "manifest")
-    assert every["cortex-m4"] == ("c", "header", "object", "weights", "manifest")
+    assert every["cortex-m4"] == ("c", "header", "object", "weights", "weights-text", "manifest")
+    assert every["wasm32"] == ("c", "header", "object", "weights", "library", "manifest")
     assert every["null"] == ("c", "header", "weights", "manifest")
 
 

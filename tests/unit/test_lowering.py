@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered
-from operator_cases import BY_OPERATOR, CASES, DECLINED, LOWERED, NAMED
+from operator_cases import BY_OPERATOR, CASES, DECLINED, LOWERED, NAMED, OF_OTHER_MACHINES
 from tenon.machine.targets import targets
 from tenon.network.graph.graph import Array, Graph, Origin
 from tenon.network.graph.types import DType, Layout, TensorType
@@ -97,6 +97,15 @@ def test_declined_cases_are_rewritten_by_the_passes(name: str) -> None:
     graph.outputs = list(graph.add(case.op, values, ["y"], Origin("", "y", case.op.name)).outputs)
     optimize(graph)
     assert case.op not in [node.op for node in graph]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", OF_OTHER_MACHINES)
+def test_declined_cases_of_other_machines(name: str) -> None:
+    """``tests/unit/test_attention.py`` lowers such cases, and shows that no pass makes them for other machines."""
+    case = NAMED[name]
+    with pytest.raises(NotLoweredError, match=OF_OTHER_MACHINES[name]):
+        make_site(case.op, case.arrays(), MACHINES["lanes4"], case.constant)
 
 
 @pytest.mark.parametrize("target", targets())

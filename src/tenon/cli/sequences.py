@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
-from tenon.runtime.engine.device import RemoteBundle
+
+if TYPE_CHECKING:
+    from tenon.runtime.engine.device import RemoteBundle
 
 
 def length(engine: Engine | RemoteBundle, feeds: Mapping[str, Array]) -> int | None:

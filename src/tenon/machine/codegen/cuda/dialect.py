@@ -101,9 +101,9 @@ class CudaC(DeviceC):
         return f"{_VECTORS[t.dtype]}{t.lanes}" if t.lanes == 4 else super().type(t)
 
     def on_barrier(self, s: Barrier) -> None:
-        self.line(f"{self.assembly('barrier_of_cluster', _MEET)}();" if s.cluster else "__syncthreads();")
+        self.line(f"{self.inline_assembly('barrier_of_cluster', _MEET)}();" if s.cluster else "__syncthreads();")
 
-    def assembly(self, name: str, text: str) -> str:
+    def inline_assembly(self, name: str, text: str) -> str:
         """The function that is a line of PTX, which loads and stores are not moved over."""
         return self.require(name, lambda: f'{self.inline}void {name}() {{\n  asm volatile("{text}" ::: "memory");\n}}')
 
@@ -122,11 +122,11 @@ class CudaC(DeviceC):
         self.line(f"{name}({to.sum}, {at.sum}, {count});")
 
     def on_commit(self, s: Commit) -> None:
-        self.line(f"{self.assembly('commit_copies', 'cp.async.commit_group;')}();")
+        self.line(f"{self.inline_assembly('commit_copies', 'cp.async.commit_group;')}();")
 
     def on_wait(self, s: Wait) -> None:
         name = f"wait_for_all_copies_but_{s.groups}"
-        self.line(f"{self.assembly(name, f'cp.async.wait_group {s.groups};')}();")
+        self.line(f"{self.inline_assembly(name, f'cp.async.wait_group {s.groups};')}();")
 
     def place(self, buffer: Buffer, idx: tuple[Index, ...]) -> Address:
         """Memory of a cluster is a part in each of its blocks."""
