@@ -17,7 +17,9 @@ from tenon.network.passes import optimize
 Sizes = Mapping[str, int]
 
 
-def loaded(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int | Size]] | None = None, **options: Any) -> Graph:
+def loaded(
+    model: onnx.ModelProto, shapes: Mapping[str, Size | Sequence[int | Size]] | None = None, **options: Any
+) -> Graph:
     """The graph of a model of which some dimensions have ranges."""
     return tenon.load(model.SerializeToString(), shapes=dict(shapes or {}), **options)
 
@@ -91,7 +93,7 @@ def assert_alike(actual: Mapping[str, Array], wanted: Mapping[str, Array], toler
 
 def check(
     model: onnx.ModelProto,
-    shapes: Mapping[str, Sequence[int | Size]],
+    shapes: Mapping[str, Size | Sequence[int | Size]],
     runs: Sequence[tuple[Mapping[str, Array], Sizes]],
     *,
     compiled: bool = True,

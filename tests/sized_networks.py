@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from onnx_models import node
 from tenon.network.graph.graph import Array
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+Inputs = Mapping[str, tuple[int, Sequence[Any]]]
+"""Element types and shapes by name."""
 
 
 class Network:
@@ -41,7 +45,7 @@ class Network:
         return self.constant(np.array(number, np.float32))
 
     def weights(self, *shape: int, scale: float | None = None) -> str:
-        spread = scale or 1 / np.sqrt(max(1, np.prod(shape[1:])))
+        spread = scale or 1 / math.sqrt(max(1, math.prod(shape[1:])))
         return self.constant(self.random.standard_normal(shape) * spread, np.float32)
 
     def extent(self, x: str, axis: int) -> str:
@@ -60,7 +64,7 @@ class Network:
     def normed(self, x: str, width: int) -> str:
         return self("LayerNormalization", x, self.weights(width, scale=1.0), self.weights(width), axis=-1)
 
-    def model(self, inputs: dict[str, tuple[int, Sequence[Any]]], outputs: dict[str, int]) -> onnx.ModelProto:
+    def model(self, inputs: Inputs, outputs: dict[str, int]) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
             "net",
@@ -94,7 +98,7 @@ def encoder(width: int = 16, heads: int = 2, longest: int = 32) -> onnx.ModelPro
     n("ReduceMean", x, one, keepdims=0, name="mean")
     first = n("Gather", x, n.constant(np.array(0)), axis=1)
     n("Tanh", n("Gemm", first, n.weights(width, 8), n.weights(8)), name="pooled")
-    inputs = {name: (INT64, [1, "L"]) for name in ("ids", "mask")}
+    inputs: Inputs = {name: (INT64, [1, "L"]) for name in ("ids", "mask")}
     return n.model(inputs, dict.fromkeys(("states", "mean", "pooled"), FLOAT))
 
 
@@ -243,7 +247,7 @@ def speech(width: int = 12) -> onnx.ModelProto:
     z = n("Transpose", n("MatMul", path, n("Transpose", means, perm=[0, 2, 1])), perm=[0, 2, 1])
     z = n("Mul", _coupled(n, z, frame_mask, width), frame_mask)
     n("Tanh", _generated(n, z, width), name="sound")
-    inputs = {"ids": (INT64, [1, "L"]), "length": (INT64, [1])}
+    inputs: Inputs = {"ids": (INT64, [1, "L"]), "length": (INT64, [1])}
     return n.model(inputs, {"sound": FLOAT})
 
 

@@ -174,13 +174,18 @@ class Grower:
         if self.dice.random() < 0.5:
             self.keep(self.node("Reshape", self.tensors[-1].name, self.node("Shape", t.name)), t.shape)
 
+    def others(self, shape: Sequence[Extent], axis: int) -> tuple[int, Sequence[Extent], Sequence[Extent]]:
+        """The number of axes, and the extents of the other ones."""
+        return len(shape), shape[:axis], shape[axis + 1 :]
+
     def add_concat(self) -> None:
         t = self.any(lambda t: bool(t.shape))
         axis = self.axis(t)
-        rest = lambda o: (len(o.shape), o.shape[:axis], o.shape[axis + 1 :])  # noqa: E731
-        parts = [t, *(self.any(lambda o: rest(o) == rest(t)) for _ in range(self.dice.randint(1, 2)))]
+        others = self.others(t.shape, axis)
+        parts = [t, *(self.any(lambda o: self.others(o.shape, axis) == others) for _ in range(self.dice.randint(1, 2)))]
         extents = [p.shape[axis] for p in parts]
-        at = None if any(e.at is None for e in extents) else tuple(np.sum([e.at for e in extents], 0).tolist())
+        runs = [e.at for e in extents if e.at is not None]
+        at = tuple(np.sum(runs, 0).tolist()) if len(runs) == len(extents) else None
         text = f"({'+'.join(sorted(e.text for e in extents))})"
         total = Extent.of(at[0]) if at is not None and all(e.known for e in extents) else Extent(text, at)
         shape = [*t.shape[:axis], total, *t.shape[axis + 1 :]]
@@ -252,7 +257,7 @@ class Grower:
         t = self.any(lambda t: len(t.shape) == 3 and t.shape[1].known and t.shape[2].at is not None)
         extent, channels, stride = t.shape[2], t.shape[1].least, self.dice.randint(1, 2)
         kind = self.dice.choice(["Conv", "MaxPool", "AveragePool"])
-        common = {"strides": [stride], "pads": [1, 1], "kernel_shape": [3]}
+        common: dict[str, Any] = {"strides": [stride], "pads": [1, 1], "kernel_shape": [3]}
         if kind == "Conv":
             weights = self.constant(self.random.standard_normal((2, channels, 3)) / 3, np.float32)
             name = self.node("Conv", t.name, weights, **common)
@@ -342,11 +347,11 @@ class Grower:
                     ("linear", "asymmetric"),
                 ]
             )
-            options = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": "floor"}
+            options: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": place, "nearest_mode": "floor"}
             name = self.node("Resize", t.name, "", scales, **options)
             self.keep(name, [batch, channels, *(self.scaled(e, k) for e, k in zip(sides, (2, 3), strict=True))])
             return
-        common = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        common: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
         if kind == "ConvTranspose":
             weights = self.constant(self.random.standard_normal((channels.least, 2, 4, 4)) / 4, np.float32)
             name = self.node(kind, t.name, weights, strides=[2, 2], pads=[1, 1, 1, 1], kernel_shape=[4, 4])
@@ -358,7 +363,7 @@ class Grower:
                 kind, t.name, weights, auto_pad=self.dice.choice(["SAME_UPPER", "VALID"][:1]), kernel_shape=[3, 3]
             )
         else:
-            extra = {"count_include_pad": self.dice.randint(0, 1)} if kind == "AveragePool" else {}
+            extra: dict[str, Any] = {"count_include_pad": self.dice.randint(0, 1)} if kind == "AveragePool" else {}
             name = self.node(kind, t.name, **common, **extra)
         self.keep(name, [batch, Extent.of(2) if kind == "Conv" else channels, *sides])
 

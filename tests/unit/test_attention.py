@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -74,7 +76,7 @@ def test_the_machine_decides() -> None:
 def block() -> Graph:
     """A block of a transformer with three heads, as exporters write it, and a layer behind it."""
     rng = np.random.default_rng(0)
-    arrays = {
+    arrays: dict[str, Any] = {
         "scale": np.ones(96, np.float32),
         "qkv": rng.standard_normal((96, 288)).astype(np.float32) / 10,
         "out": rng.standard_normal((96, 96)).astype(np.float32) / 10,
@@ -108,7 +110,7 @@ def block() -> Graph:
         for name, dims in (("x", (1, 9, 96)), ("y", None))
     ]
     constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    graph = helper.make_graph(nodes, "block", *ports, constants)
+    graph = helper.make_graph(nodes, "block", ports[0], ports[1], constants)
     return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
 
 

@@ -11,11 +11,12 @@ import pytest
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.index import Index, IndexLike, Var
 from tenon.machine.kernel_ir.loops import Kernel, Load, Type
+from tenon.machine.kernel_ir.upper import upper
 from tenon.machine.kernels.conv import Conv, OutputTile, conv
 from tenon.machine.kernels.halo import halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.proofs.bounds import OutOfRangeError, prove, upper
+from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.proofs.count import count
 from tenon.network.graph.types import F32
 

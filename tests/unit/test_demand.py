@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ NETS = {"windows": windows, "attention": attention}
 
 
 @pytest.mark.parametrize(("name", "c99"), [("windows", "gnu"), ("attention", "strict")])
-def test_compiled_networks_compute_their_true_extents(name: str, c99: str, tmp_path: Path) -> None:
+def test_compiled_networks_compute_their_true_extents(name: str, c99: Literal["gnu", "strict"], tmp_path: Path) -> None:
     """With one thread and with two, for several sizes, the results are those of the references."""
     net = NETS[name]()
     folder = tenon.compile(net.graph, threads=2, c99=c99).save(tmp_path / "net")

@@ -44,7 +44,7 @@ def rows_of(boxes: Array, scores: Array, objectness: Array) -> Array:
 def test_outputs_are_those_of_the_imported_network(tmp_path: Path) -> None:
     (tmp_path / "net.cfg").write_text(CFG)
     graph = importers.load(tmp_path / "net.cfg", shapes={})
-    height, width = (int(d) for d in graph.inputs[0].type.shape[2:])
+    height, width = graph.inputs[0].type.dims[2:]
     x = np.random.default_rng(0).uniform(-2, 2, (1, 21, height, width)).astype(np.float32)
     raw, boxes, scores = evaluate(graph, {graph.inputs[0].name: x}).values()
     inputs = x.transpose(0, 2, 3, 1)

@@ -37,6 +37,7 @@ from tenon.network.passes import bodies, optimize
 from tenon.network.passes.base import silent
 from tenon.network.passes.integers.digest import is_exact
 from tenon.network.passes.loop_products import LOOP_PRODUCTS
+from tenon.options import Precision
 from tenon.pipeline import rewrite
 from tenon.runtime.engine.device import RemoteBundle
 
@@ -356,7 +357,7 @@ def test_onnx_scans_something(reverse: bool) -> None:
 
 
 @pytest.mark.parametrize(("precision", "error"), [("fp16", 1e-3), ("bf16", 5e-3)])
-def test_narrow_precisions_look_into_bodies(precision: str, error: float) -> None:
+def test_narrow_precisions_look_into_bodies(precision: Precision, error: float) -> None:
     """The weights of a step are stored in 16 bits; its states stay in f32."""
     graph = tenon.load(recurrent("GRU", steps=40, batch=2))
     right = evaluate(graph, feeds := feed(graph))

