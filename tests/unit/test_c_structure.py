@@ -115,3 +115,11 @@ def test_headers_of_c_define_no_functions() -> None:
     headers = [path for path in RUNTIME.rglob("*.h") if "include" not in path.relative_to(RUNTIME).parts]
     assert len(headers) > 40
     assert {path.name: bodies(path.read_text()) for path in headers if bodies(path.read_text())} == {}
+
+
+def test_files_with_extensions_of_glibc_parse_no_numbers_by_it() -> None:
+    """``_GNU_SOURCE`` makes strtol and scanf other functions with glibc 2.38 and newer, which older ones do not have."""
+    files = [path for path in RUNTIME.rglob("*.c") if "#define _GNU_SOURCE" in path.read_text()]
+    assert files
+    parsing = re.compile(r"\b(?:strto\w+|ato[il]+|v?[fs]?scanf)\(")
+    assert not [path.name for path in files if parsing.search(path.read_text())]

@@ -399,12 +399,19 @@ static size_t read_start(const char *path, char *text, size_t size) {
   return length;
 }
 
+/* With _GNU_SOURCE, newer glibcs make strtol a function that older ones do not have. */
+static long leading_number(const char *text) {
+  long number = 0;
+  for (; *text >= '0' && *text <= '9' && number < 100000000; text++) number = 10 * number + (*text - '0');
+  return number;
+}
+
 long tn_processor_speed(int processor) {
   static const char *const names[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
   for (int i = 0; i < 2; i++) {
     char path[96], text[32];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", processor, names[i]);
-    if (read_start(path, text, sizeof text) > 0) return strtol(text, NULL, 10);
+    if (read_start(path, text, sizeof text) > 0) return leading_number(text);
   }
   return 0;
 }
