@@ -118,7 +118,7 @@ def test_headers_of_c_define_no_functions() -> None:
 
 
 def test_files_with_extensions_of_glibc_parse_no_numbers_by_it() -> None:
-    """``_GNU_SOURCE`` makes strtol and scanf other functions with glibc 2.38 and newer, which older ones do not have."""
+    """``_GNU_SOURCE`` makes strtol and scanf other functions since glibc 2.38, which older ones do not have."""
     files = [path for path in RUNTIME.rglob("*.c") if "#define _GNU_SOURCE" in path.read_text()]
     assert files
     parsing = re.compile(r"\b(?:strto\w+|ato[il]+|v?[fs]?scanf)\(")
