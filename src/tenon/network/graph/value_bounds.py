@@ -36,7 +36,8 @@ def check_bindings(graphs: Sequence[Graph]) -> None:
     first, *others = ({v.name for v in graph.inputs} for graph in graphs)
     if different := sorted(set().union(*(first ^ names for names in others))):
         raise InputError(
-            f"--shape: '{different[0]}' is a size that runs choose in some bindings only: give it in all of them"
+            f"--shape: '{different[0]}' is a size that runs choose in some bindings only: give it in all of them, "
+            "where it is fixed as a range of one number (L:1..1)"
         )
 
 
