@@ -7,14 +7,13 @@ of a cluster's blocks, where the machine has clusters, or of separate blocks and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.machine.algorithms.base import Cost, Limits, Problem
 from tenon.machine.algorithms.estimate import (
     DEVICE_BYTES,
     DEVICE_CYCLES,
@@ -23,12 +22,14 @@ from tenon.machine.algorithms.estimate import (
     DEVICE_LAUNCH,
 )
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, positions, sums_shape, wide
+from tenon.machine.kernels.group_tiles import Depth, positions, wide
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
-from tenon.machine.kernels.tiled import joined_parts
+from tenon.machine.kernels.tensor_tiled import WarpTile
+from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32
 
 _RATE = 1024.0
@@ -53,6 +54,7 @@ class TensorStaged(TensorTiled):
     """Direct sums by tiles of a matrix unit, copied in stages."""
 
     name: ClassVar[str] = "tensor-staged"
+    shape: ClassVar[type[WarpTile]] = StagedTile
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
@@ -63,9 +65,13 @@ class TensorStaged(TensorTiled):
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in ranked(problem[0].flattened(), machine)[:count]]
 
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(StagedTile(**{field.name: numbers[field.name] for field in fields(StagedTile)}))
+    def packed(self, weights: Array, s: Conv) -> Array:
+        assert isinstance(self.tile, StagedTile)
+        return pack(weights, s, self.tile)
+
+    def kernel(self, s: Conv) -> Kernel:
+        assert isinstance(self.tile, StagedTile)
+        return tensor_staged(s, self.tile)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = problem[0].flattened(), self.tile
@@ -76,17 +82,6 @@ class TensorStaged(TensorTiled):
             staged_cycles(s, tile, machine.launch) / DEVICE_CYCLES,
             2 * Depth.of(s, tile.k).steps * tile.k * channels,
         )
-
-    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
-        (stage,), tile = stages, self.tile
-        assert isinstance(tile, StagedTile)
-        s = stage.conv.flattened()
-        packed = Weights(pack(stage.constant, s, tile))
-        ends = (*stage.epilogue_args(), Output())
-        if tile.splits == 1 or tile.cluster:
-            return [Step(tensor_staged(s, tile), (stage.left, packed, *ends))]
-        sums = Scratch("sums", 4 * math.prod(sums_shape(s, tile)))
-        return [Step(tensor_staged(s, tile), (stage.left, packed, sums)), Step(joined_parts(s, tile), (sums, *ends))]
 
 
 @lru_cache(maxsize=1024)
@@ -115,11 +110,10 @@ def _tiles(s: Conv, launch: Launch, kind: type[StagedTile]) -> Iterator[StagedTi
 def _in_parts(s: Conv, tile: StagedTile, launch: Launch) -> Iterator[StagedTile]:
     """The tile with the products of results in parts, and fewer stages for fewer steps."""
     steps = Depth.of(s, tile.k).steps
-    sizes = tile.m, tile.n, tile.k, tile.rows, tile.cols
     for splits in (p for p in (1, 2, 3, 4, 6, 8, 9, 12, 16) if steps % p == 0 and (p == 1 or steps // p >= 2)):
-        stages = max(2, min(tile.stages, steps // splits))
-        parted = type(tile)(*sizes, splits, stages)
-        yield type(tile)(*sizes, splits, stages, int(1 < splits <= launch.cluster and parted.joins))
+        parted = replace(tile, splits=splits)
+        parted = replace(parted, stages=parted.fitting(steps))
+        yield replace(parted, cluster=int(1 < splits <= launch.cluster and parted.joins))
 
 
 def is_staged(s: Conv) -> bool:

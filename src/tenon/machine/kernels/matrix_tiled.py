@@ -42,6 +42,11 @@ class MatrixTile(WarpTile):
         return self.threads // 32
 
     @property
+    def copies_apart(self) -> bool:
+        """It is not proved of several subgroups of the same positions."""
+        return self.m > self.rows or self.n == self.cols
+
+    @property
     def loads(self) -> float:
         return self.k // SIDE * (self.rows + self.cols) / 4
 

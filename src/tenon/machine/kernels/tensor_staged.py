@@ -99,6 +99,10 @@ class StagedTile(WarpTile):
         return copied + self.cluster * self.n * (self.m + _BETWEEN) * 4
 
     @property
+    def in_one_launch(self) -> bool:
+        return super().in_one_launch or bool(self.cluster)
+
+    @property
     def joins(self) -> bool:
         """Whether the threads of a cluster's block have equal shares of the sums that it adds up."""
         return self.n // 4 % self.splits == 0 and self.n * self.m // 4 // self.splits % self.threads == 0

@@ -64,6 +64,16 @@ class WarpTile(GroupTile):
         """Bytes of shared memory of a block."""
         return 2 * 2 * (self.m + self.n) * (self.k + _PADDING)
 
+    @property
+    def in_one_launch(self) -> bool:
+        """Whether the kernel gives results, and not sums of parts of the products."""
+        return self.splits == 1
+
+    @property
+    def copies_apart(self) -> bool:
+        """Whether it is proved that threads copy different elements."""
+        return True
+
 
 def supported(s: Conv) -> bool:
     """Whether a layer can be computed so: images and constant weights of f16, of which four lie side by side."""
