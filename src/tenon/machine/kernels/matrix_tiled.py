@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import group_tiles
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_copies import Store, blocks, in_steps, store_quad
-from tenon.machine.kernels.group_tiles import Depth, about, name_of, past_quads, place, sums_shape
+from tenon.machine.kernels.group_tiles import Depth, about, name_of, past_quads, place
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tensor_tiled import WarpContext, WarpTile
-from tenon.machine.kernels.tiled import Ends, store
+from tenon.machine.kernels.tiled import parameters
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 
@@ -70,10 +70,7 @@ def matrix_tiled(s: Conv, tile: MatrixTile) -> Kernel:
     only x, weights and the sums [splits, channels / 4, positions, 4]."""
     k = Builder(f"matrix_{name_of(s)}", about(s, tile, "subgroup"))
     depth = Depth.of(s, tile.k)
-    x = k.param("x", *s.x.shape, dtype=DType.F16)
-    w = k.param("w", -(-s.padded // tile.n), depth.steps, tile.k * tile.n, dtype=DType.F16)
-    split = tile.splits > 1
-    into = k.param("sums", *sums_shape(s, tile), out=True) if split else partial(store, k, s, Ends.params(k, s))
+    x, w, into = parameters(k, s, tile, whole=tile.in_one_launch)
     with blocks(k, s, tile) as (across, down, part, images):
         xs = k.local("xs", 2, tile.m, tile.k + _PADDING, dtype=DType.F16, space="shared")
         ws = k.local("ws", 2, tile.n, tile.k + _PADDING, dtype=DType.F16, space="shared")

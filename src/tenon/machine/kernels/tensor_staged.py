@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -36,12 +36,11 @@ from tenon.machine.kernels.group_tiles import (
     past_quads,
     place,
     positions,
-    sums_shape,
     wide,
 )
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tensor_tiled import WarpTile
-from tenon.machine.kernels.tiled import Ends, store
+from tenon.machine.kernels.tiled import parameters
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 
@@ -165,10 +164,7 @@ def tensor_staged(s: Conv, tile: StagedTile) -> Kernel:
     and no cluster only x, weights and the sums [splits, channels / 4, positions, 4]."""
     k = Builder(f"tensor_{name_of(s)}", about(s, tile, "warp"))
     depth = Depth.of(s, tile.k)
-    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    w = k.param("w", -(-s.padded // tile.n), depth.steps, tile.k * tile.n, dtype=s.weights)
-    apart = tile.splits > 1 and not tile.cluster
-    into = k.param("sums", *sums_shape(s, tile), out=True) if apart else partial(store, k, s, Ends.params(k, s))
+    x, w, into = parameters(k, s, tile, whole=tile.in_one_launch)
     add_products(k, s, tile, UNITS[s.x.dtype], (x, w), into, staged=depth.wide == 4)
     return k.done()
 

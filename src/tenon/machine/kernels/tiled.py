@@ -18,7 +18,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Expr, Kernel, select, vector4
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import GroupContext, group_context, in_steps, store_results
+from tenon.machine.kernels.group_copies import GroupContext, Store, group_context, in_steps, store_results
 from tenon.machine.kernels.group_tiles import (
     Depth,
     GroupTile,
@@ -40,17 +40,23 @@ def supported(s: Conv) -> bool:
     return floats and whole and s.groups == 1 and (s.taps > 0 if s.packed else s.taps == 1)
 
 
+def parameters(k: Builder, s: Conv, tile: GroupTile, *, whole: bool) -> tuple[Tensor, Tensor, Store | Tensor]:
+    """x, weights, and what takes the sums: the end of the layer where they are ``whole``, else sums of parts."""
+    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
+    own = (s.matrices, s.x.channels, s.y.channels)
+    packed = (-(-s.padded // tile.n), Depth.of(s, tile.k).steps, tile.k * tile.n)
+    w = k.param("w", *(packed if s.packed else own), dtype=s.weights)
+    if whole:
+        return x, w, partial(store, k, s, Ends.params(k, s))
+    return x, w, k.param("sums", *sums_shape(s, tile), out=True)
+
+
 @lru_cache(maxsize=512)
 def tiled(s: Conv, tile: GroupTile) -> Kernel:
     """Parameters: x, weights as ``group_tiles.pack`` returns them, bias (padded), mask when ``clear``, operands, y;
     with splits only x, weights and the sums [splits, channels / 4, positions, 4]."""
     k = Builder(name_of(s), about(s, tile))
-    x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    own = (s.matrices, s.x.channels, s.y.channels)
-    packed = (-(-s.padded // tile.n), Depth.of(s, tile.k).steps, tile.k * tile.n)
-    w = k.param("w", *(packed if s.packed else own), dtype=s.weights)
-    split = tile.splits > 1
-    into = k.param("sums", *sums_shape(s, tile), out=True) if split else partial(store, k, s, Ends.params(k, s))
+    x, w, into = parameters(k, s, tile, whole=tile.splits == 1)
     with group_context(k, s, tile, x, w) as p:
         acc = k.local("a", tile.rows, tile.cols)
         with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols) as j:
