@@ -27,6 +27,7 @@ from caffe_models import caffemodel, head, layer, random
 from tenon.atomic_write import scratch, write, write_all, writing
 from tenon.cli import main
 from tenon.cli.draw import draw
+from tenon.cli.program import run_command
 from tenon.errors import InputError, TenonWarning
 from tenon.formats.model_files.model_file import read
 from tenon.machine.toolchain.cache import Cache
@@ -337,6 +338,23 @@ def test_drawing_detections_into_the_input_image(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- signals
+def test_commands_leave_the_handling_of_signals() -> None:
+    """A program that calls commands has its own handling of signals afterwards, also where one failed."""
+    numbers = signal.SIGTERM, signal.SIGHUP
+    for status in (0, 2):
+        inside = list[object]()
+
+        def command(inside: list[object] = inside, status: int = status) -> int:
+            inside.extend(map(signal.getsignal, numbers))
+            if status:
+                raise InputError("no")
+            return status
+
+        assert run_command("tenon", command) == status
+        assert signal.SIG_DFL not in inside
+        assert list(map(signal.getsignal, numbers)) == [signal.SIG_DFL] * 2
+
+
 @pytest.mark.parametrize(
     ("number", "delay"),
     [

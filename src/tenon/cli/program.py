@@ -6,7 +6,8 @@ import io
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
@@ -29,12 +30,11 @@ def run_command(name: str, command: Callable[[], int | None], *, verbose: bool =
     Plug-ins of TENON_PLUGINS are loaded first.  A TenonWarning is printed as one message on standard error.  SIGTERM
     and SIGHUP end the program like Ctrl-C: temporary files are removed first.
     """
-    _exit_on_signals()
     for stream in (sys.stdout, sys.stderr):  # names may contain characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with warnings.catch_warnings():
+        with _exit_on_signals(), warnings.catch_warnings():
             _print_warnings(name)
             _load_plugins()
             return command() or 0
@@ -87,15 +87,28 @@ def _load_plugins() -> None:
             load_plugin(path)
 
 
-def _exit_on_signals() -> None:
-    """Let the program remove its temporary files when a signal terminates it, and wait for its children."""
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Let the program remove its temporary files when a signal terminates it, and wait for its children.
+
+    A process that goes on afterwards has its own handling of signals again: children that it forks could otherwise
+    miss a signal that arrives just before they wait.
+    """
     if current_thread() is not main_thread():
+        yield
         return
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited from a daemon
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]:
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _exit)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            if signal.getsignal(number) is _exit:  # it is ignored after the first one
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
