@@ -15,7 +15,7 @@ from tenon.network.graph.writer import Writer
 
 
 class IntsBuilder(Protocol):
-    """What makes constants and has the writer of a graph."""
+    """A builder that adds constants to a graph and has its writer."""
 
     @property
     def writer(self) -> Writer: ...

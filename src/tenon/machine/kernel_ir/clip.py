@@ -200,7 +200,7 @@ class _Split(Substitution):
 # --------------------------------------------------------------------------------------------------- clipping
 @dataclass(frozen=True)
 class _OutputNeed:
-    """What is needed of a result along an axis, by the variable of the number of positions."""
+    """The positions that are needed of a result along an axis, by the variable of their number."""
 
     axis: NeededAxis
     buffer: Buffer
@@ -214,8 +214,8 @@ class _OutputNeed:
 
 @dataclass(frozen=True)
 class _PrivateNeed:
-    """What is read of memory of the thread: elements whose index along a dimension, times ``factor``, is at most the
-    number ``var`` times ``step`` plus ``more``."""
+    """The elements that are read of memory of the thread: those whose index along a dimension, times
+    ``factor``, is at most the number ``var`` times ``step`` plus ``more``."""
 
     buffer: Buffer
     dim: int
@@ -336,7 +336,7 @@ class _Clipping:
         return None
 
     def begins(self, s: Stmt, stores: Sequence[Store] | None, var: Var) -> Index | None:
-        """What is negative where all stores of a statement go beyond what is needed, if that can be."""
+        """An expression that is negative where all stores of a statement go beyond what is needed, if that can be."""
         places = self.places(stores, var)
         if places is None:
             return None
@@ -380,7 +380,7 @@ _SCALES = ((1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (1, 2), (1, 4), (1, 8), (1, 1
 
 
 def _private_needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> Iterator[_PrivateNeed]:
-    """What is read of each memory of the thread."""
+    """The loads from each memory of the thread."""
     read: dict[Buffer, list[tuple[Load, tuple[Index, ...]]]] = {}
     for load, facts in loads(body):
         if load.buffer.space in ("register", "stack", "scratch"):
@@ -396,7 +396,7 @@ def _private_needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> Iterator[_
 def _private_need(
     buffer: Buffer, dim: int, var: Var, read: Sequence[tuple[Load, tuple[Index, ...]]]
 ) -> _PrivateNeed | None:
-    """What is read along a dimension, by the scale that leaves the least for half of the largest number."""
+    """The elements read along a dimension, by the scale that leaves the least for half of the largest number."""
     number, half = Index(((var, 1),)), (var.below[0].const - 1) // 2
     if not any(var in a.vars for load, facts in read for i in _bounds(load.index[dim], facts) for a, _ in i.terms):
         return None

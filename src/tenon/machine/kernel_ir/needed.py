@@ -58,7 +58,7 @@ class NeededAxis:
 
 @dataclass(frozen=True)
 class CutShort:
-    """What a kernel is cut short by: it does as much of ``whole`` as ``needed`` says.
+    """The bounds by which a kernel is cut short: it does as much of ``whole`` as ``needed`` says.
 
     Elements of operands beyond what ``absorbed`` says change no sum that the kernel adds them to, or product or extreme
     (``ops.reach.Absorbed``); ``spare`` of them may be read.

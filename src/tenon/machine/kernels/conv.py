@@ -400,7 +400,7 @@ def _blocks(
 
 
 def _inside(p: _ConvContext, t: _ConvTile, ky: Index, kx: Index) -> list[Index]:
-    """What is negative where a tap of a single position lies beside the image."""
+    """Expressions that are negative where a tap of a single position lies beside the image."""
     s = p.s
     if not s.clipped(p.machine) or (t.height, t.width) != (1, 1):
         return []

@@ -41,7 +41,7 @@ def _at(side: Side, loops: Sequence[IndexLike]) -> tuple[Index, ...]:
 def _value(
     nest: Nest, source: Tensor | None, dtype: DType, loops: Sequence[IndexLike], along: int | None, lanes: int
 ) -> Expr:
-    """What is stored: ``lanes`` elements from where ``loops`` are."""
+    """The value that is stored: ``lanes`` elements from where ``loops`` are."""
     if nest.source is None or source is None:
         return broadcast(nest.value if isinstance(nest.value, Expr) else Const(nest.value or 0.0, Type(dtype)), lanes)
     if lanes == 1 or along is None:

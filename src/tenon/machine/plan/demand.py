@@ -71,7 +71,7 @@ def joined(bounds: Bounds) -> Bounds | None:
 
 
 def either(a: Demand | None, b: Demand) -> Demand:
-    """What two readers need together; None is no reader."""
+    """The demand of two readers together; None is no reader."""
     if a is None:
         return b
     both = {axis: joined(a[axis] | b[axis]) for axis in a.keys() & b.keys()}
@@ -108,7 +108,7 @@ def demands(graph: Graph, outputs: dict[int, Demand], sums: Sums | None = None) 
 def _operand_demands(
     node: Node, needed: dict[Value, Demand], sums: list[tuple[Absorbed, Value]]
 ) -> Iterator[tuple[Value, Demand]]:
-    """What a node needs of each of its inputs."""
+    """The demand of a node on each of its inputs."""
     op = node.op.base if isinstance(node.op, Clipped) else node.op
     if isinstance(op, Mask):
         x, extent = node.input(0), node.input(1)
@@ -131,7 +131,7 @@ def _operand_demands(
 
 
 def _by_rule(node: Node, output: int, demand: Demand) -> list[Demand]:
-    """What a node needs of its inputs for one of its outputs."""
+    """The demands of a node on its inputs for one of its outputs."""
     needed: list[Demand] = [{} for _ in node.inputs]
     results = [v.type for v in node.outputs]
     for axis, bounds in demand.items() if isinstance(node.op, Operator) else ():

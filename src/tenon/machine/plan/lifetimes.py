@@ -54,7 +54,7 @@ class _LifetimeWalk:
         self.ended: dict[tuple[str, str, int, int, int], Lifetime] = {}
 
     def items(self, items: Iterable[Item], alive: list[Lifetime], loops: tuple[_Loop, ...]) -> list[Lifetime]:
-        """What is alive behind items, before which ``alive`` is."""
+        """The tensors that are alive behind items, before which ``alive`` are."""
         for item in items:
             match item:
                 case Call():

@@ -62,7 +62,7 @@ class Arrivals:
         return replace(self, landed=(), seen=self.seen | {(a.touch.buffer, a.record) for a in self.landed})
 
     def written(self, buffer: Buffer) -> Written:
-        """What of a buffer all threads see."""
+        """The elements of a buffer that all threads see."""
         known = Written()
         known.begin(buffer)
         for other, record in self.seen:

@@ -57,7 +57,7 @@ class NodeAdder(Protocol):
 
 
 class RunTimeSizes:
-    """What is known of sizes at run time, and the nodes that compute them."""
+    """The known facts of sizes at run time, and the nodes that compute them."""
 
     def __init__(self, writer: NodeAdder) -> None:
         self.writer = writer
@@ -72,7 +72,7 @@ class RunTimeSizes:
         self.ports: dict[Expression, Value] = {}
         """The inputs of the graph among them."""
         self.filled: dict[Value, dict[int, float]] = {}
-        """What tensors hold beyond their extents along an axis, where that is known."""
+        """The numbers that tensors hold beyond their extents along an axis, where these are known."""
         self.ranges: dict[str, SizeRange] = {}
         """The ranges of inputs that are sizes."""
         self.enabled = True

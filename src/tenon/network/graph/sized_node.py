@@ -72,7 +72,7 @@ class SizedNode:
 
     @property
     def sizes(self) -> RunTimeSizes:
-        """What is known of sizes in the graph."""
+        """The sizes that are known in the graph."""
         return self.writer.sizes
 
     # --------------------------------------------------------------------------------------- operands

@@ -311,8 +311,8 @@ class Operator(ABC):
         return None
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        """What is needed of the operands for the first positions along an axis of one of the outputs;
-        None where all of them is."""
+        """The positions of the operands that the first positions along an axis of one of the outputs need;
+        None where all are needed."""
         return None
 
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:

@@ -92,5 +92,5 @@ def _parts(graph: Graph, product: Node) -> tuple[Value, Value, float] | None:
 
 
 def _sole(graph: Graph, value: Value) -> Node | None:
-    """What makes a value that is read once, and no output."""
+    """The node that makes a value, if it is read once and is no output."""
     return value.producer if len(list(value.uses)) == 1 and not graph.is_output(value) else None

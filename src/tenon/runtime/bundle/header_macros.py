@@ -45,7 +45,7 @@ def initial_macros(name: str, initial: Sequence[float]) -> list[str]:
 
 
 def state_comment(port: Port) -> list[str]:
-    """What a state holds from run to run; nothing of other inputs and outputs."""
+    """Lines that say what a state holds from run to run; none for other inputs and outputs."""
     if not port.state:
         return []
     return [f"/* A state, at the place of '{harmless(port.state)}': what a run leaves there, the next one finds. */"]

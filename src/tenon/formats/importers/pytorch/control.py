@@ -63,7 +63,7 @@ class ControlCall:
         return value if type.dtype == "bool" else self.builder.add("Cast", value, to="bool")
 
     def results(self, graph: PytorchGraph, given: Sequence[Value]) -> list[Value]:
-        """What a graph gives for these inputs."""
+        """Import a graph on these inputs, and return its outputs."""
         if len(given) != len(graph.inputs):
             raise RefusedError(f"its graph takes {len(graph.inputs)} tensors, and gets {len(given)}")
         self.builder.scope.update(zip(graph.inputs, given, strict=True))

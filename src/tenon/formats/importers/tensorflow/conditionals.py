@@ -75,8 +75,8 @@ def _sides(reference: str, scope: TensorflowScope) -> Sides:
 
 
 def merged(node: TensorflowNode, name: str, side: int) -> Sequence[NodeResult]:
-    """What a Merge gives under the condition of that name, which is computed at run time; ``side`` is as ``predicate``
-    says.  Raises RefusedError where a branch gives no tensor, or both differ in type or shape.
+    """The result of a Merge under the condition of that name, which is computed at run time; ``side`` is as
+    ``predicate`` says.  Raises RefusedError where a branch gives no tensor, or both differ in type or shape.
     """
     importer, builder, condition = node.importer, node.importer.builder, node.scope.values[name]
     assert isinstance(condition, Value)

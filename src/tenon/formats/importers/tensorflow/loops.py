@@ -194,8 +194,8 @@ class _TensorflowLoop:
         return given(made.states)
 
     def kinds(self, state: State) -> list[StateKind]:
-        """What the states are.  The elements of lists that have none yet are known after an iteration, which is taken
-        back."""
+        """The kinds of the states.  The elements of lists that have none yet are known after an iteration, which is
+        taken back."""
         if all(isinstance(result, Value) or element_of(result) for result in state):
             return [StateKind.of(result) for result in state]
         builder = self.node.importer.builder

@@ -42,7 +42,7 @@ def whole_of(builder: ChannelsLast, items: TensorArray, element: TensorType | No
 
 @dataclass(frozen=True)
 class StateKind:
-    """What a state of a loop is: a tensor, or a list of ``size`` tensors of type ``element``."""
+    """The kind of a state of a loop: a tensor, or a list of ``size`` tensors of type ``element``."""
 
     size: int | None = None
     element: TensorType | None = None

@@ -94,7 +94,7 @@ class DeviceC(CLike):
         self.constants = frozenset[Buffer]()  # its operands that lie in the constant region, wherever it is called
 
     def more_operands(self, function: str) -> tuple[str, str]:
-        """What follows the parameters of a kernel of the driver's, and the arguments of the function that it calls."""
+        """Text behind the parameters of a kernel, and behind the arguments of the function that it calls."""
         return "", ""
 
     # ------------------------------------------------------------------- vectors, which are copied only
