@@ -11,6 +11,7 @@ import pytest
 
 import tenon
 from exact_onnxruntime import session
+from sized_models import check
 from tenon.errors import InternalError, ModelError
 from tenon.machine.plan.lifetimes import lifetimes
 from tenon.machine.plan.program import Branch
@@ -220,10 +221,12 @@ def test_narrow_precisions_run_one_branch(precision: Literal["fp16", "bf16"]) ->
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ("(float[3,4] b) { b = Transpose(x) }", r"its branches give f32\[4,3\] and f32\[3,4\] \(fix --value c=...\)"),
         ("(float[4,3] b) { b = MatMul(x, x) }", r"b \(MatMul\)"),
-        ("(int64[4,3] b) { b = Cast <to: int = 7> (x) }", r"its branches give f32\[4,3\] and i64\[4,3\]"),
-        ("(float[4,3] b) { i = NonZero(x) k = Cast <to: int = 1> (i) b = Identity(k) }", "its branches give"),
+        (
+            "(int64[4,3] b) { b = Cast <to: int = 7> (x) }",
+            r"its branches give f32\[4,3\] and i64\[4,3\] \(fix --value c=...\)",
+        ),
+        ("(float[4] b) { z = Constant <value_ints: ints = [1]> () b = ReduceSum <keepdims: int = 0> (x, z) }", "give"),
     ],
 )
 def test_branches_that_cannot_be_imported(other: str, words: str) -> None:
@@ -240,6 +243,31 @@ def test_bodies_that_do_not_fit() -> None:
     graph.nodes[0].bodies[1].outputs.pop()
     with pytest.raises(InternalError, match="its branches give"):
         verify(graph)
+
+
+SHAPES = """g (float[L,3] x, bool c) => (float[N,K] y, float[M] z) {
+    axis = Constant <value_ints: ints = [1]> ()
+    y = If (c) <
+        then_branch = t () => (float[P,Q] a) { a = Relu(x) },
+        else_branch = e () => (float[R,S] b) {
+            i = NonZero(x) j = Transpose(i) k = Cast <to: int = 1> (j) b = Concat <axis: int = 1> (k, k) }>
+    s = Softmax <axis: int = 1> (y)
+    e = Softmax <axis: int = 0> (y)
+    t = Add(s, e)
+    z = ReduceSum <keepdims: int = 0> (t, axis)
+}"""
+
+
+def test_branches_of_different_shapes() -> None:
+    """The result has the larger extents of both, and those of the branch that ran."""
+    rng, runs = np.random.default_rng(3), list[tuple[dict[str, Array], dict[str, int]]]()
+    for number in range(4):
+        rows = (2, 5)[number // 2]
+        x = rng.normal(0, 1, (rows, 3)) * (rng.random((rows, 3)) < 0.7)
+        runs.append(({"x": x.astype(np.float32), "c": np.array(number % 2 == 0)}, {"L": rows}))
+    graph = check(onnx.parser.parse_model(HEAD + SHAPES), {"L": tenon.Size("L", 1, 6)}, runs)
+    assert branches(graph)
+    assert [v.type.dims for v in graph.outputs[:2]] == [(18, 4), (18,)]
 
 
 QUANTISED = """

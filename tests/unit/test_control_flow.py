@@ -81,6 +81,25 @@ def test_paddle_branches(known: int | None) -> None:
         np.testing.assert_array_equal(evaluate(graph, {"x": x})["y"], right)
 
 
+def test_paddle_branches_of_different_extents() -> None:
+    """x twice, one below the other, if its sum is positive, else x."""
+    operators = [
+        paddle_operator("reduce_sum", {"X": "x"}, {"Out": "s"}, reduce_all=True),
+        filled("zero", 0),
+        paddle_operator("greater_than", {"X": "s", "Y": "zero"}, {"Out": "c"}),
+        block_operator("conditional_block", {"Cond": "c", "Input": ["x"]}, "a"),
+        paddle_operator("cast", {"X": "c"}, {"Out": "mask"}, in_dtype=0, out_dtype=2),
+        paddle_operator("select_input", {"X": ["x", "a"], "Mask": "mask"}, {"Out": "y"}),
+    ]
+    graph = importers.load(program(operators, [paddle_operator("concat", {"X": ["x", "x"]}, {"Out": "a"}, axis=0)]))
+    for sign, rows in ((1, 2), (-1, 1)):
+        x = np.array([[1, 2, 3, 4]], np.float32) * sign
+        results = evaluate(graph, {"x": x})
+        ((axis, held),) = graph.extents["y"]
+        assert (axis, results[held]) == (0, rows)
+        np.testing.assert_array_equal(results["y"][:rows], np.concatenate([x, x])[:rows])
+
+
 @pytest.mark.parametrize(("steps", "loop"), [(5, False), (50, True), (None, True)])
 def test_paddle_while(steps: int | None, loop: bool) -> None:
     """y = x, doubled and halved plus 1 in each step, as often as a constant or the rounded first element says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -253,8 +254,8 @@ def test_constant_condition_selects_its_branch() -> None:
     np.testing.assert_array_equal(run(importers.load(data, outputs=["y"]), [1, 2])[0], [-1, -2])
 
 
-def conditional(predicate: bytes, *more: bytes) -> bytes:
-    """tf.cond of TensorFlow 1: x + 1 if p, else an empty constant with a control input from its pivot."""
+def conditional(predicate: bytes, *more: bytes, shape: Sequence[int] = (0,)) -> bytes:
+    """tf.cond of TensorFlow 1: x + 1 if p, else zeros, by default none, with a control input from its pivot."""
     return graph(
         placeholder("x", 2),
         predicate,
@@ -264,7 +265,7 @@ def conditional(predicate: bytes, *more: bytes) -> bytes:
         const("one", 1.0, control="^t"),
         node("xs", "Switch", "x", "p"),
         node("more", "Add", "xs:1", "one"),
-        const("none", np.zeros(0, np.float32), control="^f"),
+        const("none", np.zeros(shape, np.float32), control="^f"),
         node("y", "Merge", "none", "more"),
         *more,
     )
@@ -298,16 +299,24 @@ def test_unsupported_operator_with_several_outputs_in_a_branch_not_taken() -> No
 
 def test_run_time_condition_is_one_problem() -> None:
     last = (node("ys", "Switch", "x", "p"), node("neg", "Neg", "ys"), node("z", "Merge", "neg", "more"))
-    data = conditional(placeholder("p", dtype="bool"), *last)
+    data = conditional(placeholder("p", dtype="bool"), *last, shape=())
     for outputs in (["y"], ["y", "z"]):
         with pytest.raises(
-            UnsupportedError, match=r"y \(Merge\): .*run time, and .*f32\[2\] and f32\[0\] \(fix --value p="
+            UnsupportedError, match=r"y \(Merge\): .*run time, and .*f32\[2\] and f32\[\] \(fix --value p="
         ) as error:
             importers.load(data, outputs=outputs)
         assert len(error.value.problems) == 1
     for holds in (True, False):
         (z,) = named(importers.load(data, outputs=["z"]), x=[1, 2], p=holds)
         np.testing.assert_array_equal(z, [2, 3] if holds else [-1, -2])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_branches_of_different_extents(count: int) -> None:
+    loaded = importers.load(conditional(placeholder("p", dtype="bool"), shape=(count,)), outputs=["y"])
+    for holds in (True, False):
+        buffer, extent = named(loaded, x=[1, 2], p=holds)
+        np.testing.assert_array_equal(buffer[: int(extent)], [2, 3] if holds else [0] * count)
 
 
 def nested(outer: bytes, inner: bytes) -> bytes:
@@ -425,7 +434,7 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
         node("f", "Identity", "s"),
         node("fs", "Switch", "found", "any"),
         node("neg", "Neg", "fs:1"),
-        const("none", np.zeros((0,), np.float32), control="^f"),
+        const("none", np.zeros((), np.float32), control="^f"),
         node("y", "Merge", "none", "neg"),
     )
 
@@ -433,7 +442,7 @@ def cascade(steps: bytes, second: str = "Neg") -> bytes:
 def test_data_dependent_switch_is_rejected_by_name() -> None:
     """Whatever it switches; the loops before it end where they do at run time."""
     data = cascade(placeholder("n", dtype="i32"))
-    with pytest.raises(UnsupportedError, match=r"branches give f32\[2\] and f32\[0\]") as error:
+    with pytest.raises(UnsupportedError, match=r"branches give f32\[2\] and f32\[\]") as error:
         importers.load(data, outputs=["y"])
     assert len(error.value.problems) == 1
     for outputs in (["xx"], ["found"]):

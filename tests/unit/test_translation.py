@@ -31,6 +31,7 @@ HAN = re.compile("[\u4e00-\u9fff]")
 INSERTED = re.compile(r"\{\w+\}")
 UPDATE = "run scripts/cli-messages and translate what it adds to the catalogue"
 FOLLOWED = (
+    "let both branches give tensors of the same types and ranks",
     "let both branches give the same shapes",  # given to a function of another module, which inserts it
     "its blocks along the axes {blocked} do not fit {rank} axes",  # returned by a function
     "a pipe",  # a value of a table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tenon.network.graph.sizes import same
 from tenon.network.graph.writer import Writer, is_known
 from tenon.network.ops.branch import If
 from tenon.network.ops.comparison import Where
+from tenon.network.ops.slice_gather import Pad
 
 Branch = Callable[[], Sequence[Value]]
 """Adds the nodes of a branch to the graph and returns its results, a list that may grow while the other branch is
@@ -23,8 +25,9 @@ imported."""
 def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin: Origin) -> list[Value]:
     """The results of the first branch where ``condition``, a bool of rank 0, holds at run time, else of the second.
 
-    Only the chosen branch is computed.  Raises RefusedError where results of the branches differ in type or shape,
-    UntypedError where these are not known.
+    Only the chosen branch is computed.  Where results have different extents, the buffer has the larger ones, and a
+    run computes the extents.  Raises RefusedError where results of the branches differ in type or rank, UntypedError
+    where these are not known.
     """
     problems = len(writer.problems)
     bounds, results, sizes = [len(writer.graph)], list[Sequence[Value]](), list[BranchExtents]()
@@ -36,15 +39,17 @@ def choose(writer: Writer, condition: Value, branches: Sequence[Branch], origin:
     if len(writer.problems) > problems:
         return list(results[0])
     nodes, count = writer.graph.nodes, len(results[0])
-    places = [place for place in sorted({*sizes[0].numbers, *sizes[1].numbers}) if not sizes[0].agrees(sizes[1], place)]
-    given = [
-        [*own, *(part.number(place) for place in places if place[0] < len(own))]
-        for own, part in zip(results, sizes, strict=True)
-    ]
-    second = BranchNodes(writer.graph, nodes[bounds[1] :], given[1])
-    first = BranchNodes(writer.graph, nodes[bounds[0] : bounds[1]], given[0])
-    _check(writer, condition, first, second)
+    own = [nodes[start:stop] for start, stop in pairwise(bounds)]
+    _check(writer, condition, *results)
+    places = sizes[0].differing(sizes[1])
+    given = [part.padded(other) for part, other in (sizes, sizes[::-1])]
+    own = [[*before, *more] for before, (_, more) in zip(own, given, strict=True)]
+    ends = [[*values, *map(part.number, places)] for (values, _), part in zip(given, sizes, strict=True)]
+    second, first = (BranchNodes(writer.graph, own[i], ends[i]) for i in (1, 0))
+    if not (first.known and second.known):
+        raise UntypedError
     chosen = _chosen(writer, condition, first, second, origin)
+    writer.sizes.use(If())
     for (i, axis), number in zip(places, chosen[count:], strict=True):
         writer.sizes.count(chosen[i], axis, number)
     for place in sizes[0].numbers.keys() - {*places}:
@@ -56,13 +61,30 @@ class BranchExtents:
     """The extents of a branch's results that only a run knows, by result and axis, and i64 scalars that hold them."""
 
     def __init__(self, writer: Writer, results: Sequence[Value], origin: Origin) -> None:
-        self.writer, self.results = writer, results
+        self.writer, self.results, self.origin = writer, results, origin
         self.extents = {
             (i, axis): extent
             for i, value in enumerate(results)
             for axis, extent in writer.sizes.extents.get(value, {}).items()
         }
         self.numbers = {place: writer.sizes.number(extent, origin) for place, extent in self.extents.items()}
+
+    def differing(self, other: BranchExtents) -> list[tuple[int, int]]:
+        """The results and axes that have another extent in the other branch."""
+        fixed = {
+            (i, axis)
+            for i, (a, b) in enumerate(zip(self.results, other.results, strict=True))
+            for axis, (n, m) in enumerate(zip(a.type.dims, b.type.dims, strict=True))
+            if n != m
+        }
+        places = sorted({*fixed, *self.numbers, *other.numbers})
+        return [place for place in places if not self.agrees(other, place)]
+
+    def padded(self, other: BranchExtents) -> tuple[list[Value], list[Node]]:
+        """The results in buffers with room for those of the other branch, and the nodes that copy them there."""
+        graph, before = self.writer.graph, len(self.writer.graph)
+        made = [_padded(self.writer, *pair, self.origin) for pair in zip(self.results, other.results, strict=True)]
+        return made, graph.nodes[before:]
 
     def agrees(self, other: BranchExtents, place: tuple[int, int]) -> bool:
         """Whether the other branch gives the same extent: both have it from outside then."""
@@ -73,6 +95,15 @@ class BranchExtents:
         i, axis = place
         held = self.numbers.get(place)
         return self.writer.constant("extent", np.array(self.results[i].type.dims[axis])) if held is None else held
+
+
+def _padded(writer: Writer, value: Value, like: Value, origin: Origin) -> Value:
+    """A tensor with zeros behind its elements along the axes along which another one is larger."""
+    after = [max(0, m - n) for n, m in zip(value.type.dims, like.type.dims, strict=True)]
+    if not any(after):
+        return value
+    pads = writer.constant(f"{value.name}_pads", np.array([0] * len(after) + after, np.int64))
+    return writer.plain(Pad(), [value, pads], [writer.fresh(f"{value.name}_padded")], origin)[0]
 
 
 def _chosen(writer: Writer, condition: Value, first: BranchNodes, second: BranchNodes, origin: Origin) -> list[Value]:
@@ -123,13 +154,13 @@ def imported(graph: Graph, branch: Branch) -> BranchNodes:
     return BranchNodes(graph, graph.nodes[before:], results)
 
 
-def _check(writer: Writer, condition: Value, first: BranchNodes, second: BranchNodes) -> None:
-    if not (is_known(condition) and first.known and second.known):
+def _check(writer: Writer, condition: Value, first: Sequence[Value], second: Sequence[Value]) -> None:
+    if not all(map(is_known, (condition, *first, *second))):
         raise UntypedError
-    if len(first.results) != len(second.results):
-        raise different(writer, condition, f"{len(first.results)} and {len(second.results)} tensors")
-    for a, b in zip(first.results, second.results, strict=True):
-        if a.type.dims != b.type.dims or a.type.dtype is not b.type.dtype:
+    if len(first) != len(second):
+        raise different(writer, condition, f"{len(first)} and {len(second)} tensors")
+    for a, b in zip(first, second, strict=True):
+        if a.type.rank != b.type.rank or a.type.dtype is not b.type.dtype:
             raise different(writer, condition, f"{a.type} and {b.type}")
 
 
@@ -137,7 +168,7 @@ def different(writer: Writer, condition: Value, what: str) -> RefusedError:
     """An error for branches that give different kinds of results under a condition that is not known."""
     return RefusedError(
         f"its condition is computed at run time, and its branches give {what}",
-        remedy(writer.need(condition), "let both branches give the same shapes"),
+        remedy(writer.need(condition), "let both branches give tensors of the same types and ranks"),
     )
 
 

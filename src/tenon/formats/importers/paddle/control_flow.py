@@ -158,12 +158,9 @@ def select_input(importer: BlockImporter, op: PaddleOperation) -> None:
         return
     if len(names) != 2 or len(results) != 1:
         raise RefusedError(f"it selects one of {len(names)} tensors, not of two")
-    first, second = (builder[name] for name in names)
-    for value in (first, second):
-        builder.type(value)
-    if builder.type(first).dims != builder.type(second).dims:
-        raise RefusedError(f"it selects between {first.type} and {second.type} at run time")
-    builder[results[0]] = builder.add("Where", _condition(importer, mask), second, first)
+    first, second = ([builder[name]] for name in names)
+    condition = _condition(importer, mask)
+    (builder[results[0]],) = choose(builder.writer, condition, [lambda: second, lambda: first], builder.origin)
 
 
 CONTROL: dict[str, Callable[[BlockImporter, PaddleOperation], None]] = {
