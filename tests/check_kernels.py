@@ -10,8 +10,9 @@ the kernel writes, no element may be touched by two work items of which one stor
 In a launch of work groups all threads of a block have one time, so that a barrier must be reached by all of them at
 once; the number of barriers before an access is its interval. No element may be touched by two threads of a block in
 one interval, or by two blocks, if one stores; a load of shared memory comes after a store in an earlier interval, or by
-the same thread.  An asynchronous copy stores in every interval from where it is issued to the wait that it arrives by;
-blocks of a cluster are threads of one block where they access its memory.
+the same thread.  Barriers inside of an instruction order only what that instruction alone touches.  An asynchronous
+copy stores in every interval from where it is issued to the wait that it arrives by; blocks of a cluster are threads of
+one block where they access its memory.
 
 Where a frame would have more than ``MAX_ROWS`` rows (``GROUP_ROWS`` in a launch), only the first two, the last and some
 other iterations of outer loops are checked, but all threads.
@@ -312,6 +313,7 @@ class Frame:
     leaf: bool = False  # whether the innermost of them contains no other parallel loop, so that one thread executes it
     block: Ints | None = None  # of a launch: numbers of the blocks and threads
     thread: Ints | None = None
+    instruction: int = 0  # the number of the one around; 0: none
 
     def pick(self, rows: Ints) -> Frame:
         env = {name: values[rows] for name, values in self.env.items()}
@@ -364,7 +366,8 @@ class Checker:
                 if self.threads and memory.space == "cluster":
                     check_cluster(memory, events, self.meetings, self.cluster, self.threads)
                 elif self.threads and memory.space in ("shared", "global"):
-                    check_intervals(memory, events, self.barriers, self.marks)
+                    for accesses, barriers in ordered(events, self.barriers):
+                        check_intervals(memory, accesses, barriers, self.marks)
                 elif memory in self.homes and not all(e.store for e in events):
                     check_order(memory, events)
                 elif memory.space == "global":
@@ -421,7 +424,9 @@ class Checker:
             self.marks.append((-1 if s.what == "commit" else s.groups, frame))
         elif s.what == "if":
             self.block(s.body, frame.pick(self.where(s.facts, frame)))
-        elif s.what in ("outline", "instruction"):
+        elif s.what == "instruction":
+            self.block(s.body, replace(frame, instruction=id(s)))
+        elif s.what == "outline":
             self.block(s.body, frame)
         elif s.below:
             self.loop(s, frame)
@@ -645,6 +650,27 @@ def stored_in(body: Sequence[Statement]) -> list[Memory]:
     """What statements store in."""
     inside = [memory for s in body for memory in stored_in(s.body)]
     return inside + [s.store.memory for s in body if s.store]
+
+
+def ordered(events: list[Event], barriers: list[Frame]) -> list[tuple[list[Event], list[Frame]]]:
+    """Accesses and the barriers that order them: those in an instruction order only accesses to elements that this
+    instruction alone touches."""
+    outside = [frame for frame in barriers if not frame.instruction]
+    if len(outside) == len(barriers):
+        return [(events, barriers)]
+    owners: dict[int, set[int]] = {}
+    for e in events:
+        for cell in np.unique(e.cells).tolist():
+            owners.setdefault(cell, set()).add(e.frame.instruction)
+    own = np.array([cell for cell, numbers in owners.items() if len(numbers) == 1 and 0 not in numbers], np.int64)
+    groups: list[list[Event]] = [[], []]
+    for e in events:
+        alone = np.isin(e.cells, own).all(axis=1)
+        for group, rows in zip(groups, (alone, ~alone), strict=True):
+            at = np.flatnonzero(rows)
+            if at.size:
+                group.append(e._replace(frame=e.frame.pick(at), cells=e.cells[at]))
+    return [(group, of) for group, of in zip(groups, (barriers, outside), strict=True) if group]
 
 
 def check_intervals(memory: Memory, events: list[Event], barriers: list[Frame], marks: list[tuple[int, Frame]]) -> None:

@@ -35,15 +35,17 @@ from tenon.compilation import resolved
 from tenon.errors import InputError, ToolchainError, UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.unit import kernel_key
+from tenon.machine.codegen.vulkan import spirv as spirv_modules
 from tenon.machine.codegen.vulkan.dialect import Glsl
-from tenon.machine.codegen.vulkan.modules import modules, shared_bytes
+from tenon.machine.codegen.vulkan.modules import modules, shared_bytes, uses_16_bits
 from tenon.machine.codegen.vulkan.shared_arrays import shared_in_fours
-from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrices
+from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrices, with_subgroups
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.attention import HeadSizes, attention
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
@@ -189,6 +191,30 @@ def test_products_by_cooperative_matrices() -> None:
     assert np.abs(a - b).max() > 0
 
 
+def test_subgroups_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads exchange values within subgroups, where the device has such, or through shared memory."""
+    if reason := why_not("vulkan"):
+        pytest.skip(reason)
+    needs_compiler("vulkan")
+    nodes = [
+        node("Softmax", ["x"], ["a"]),
+        node("LayerNormalization", ["a", "scale"], ["b"]),
+        node("ReduceMax", ["b", "axes"], ["y"]),
+    ]
+    weights = {"scale": random(300), "axes": np.array([1], np.int64)}
+    content = model(nodes, {"x": [3, 300]}, ["b", "y"], weights).SerializeToString()
+    answers = []
+    for has_subgroups in (True, False):
+        if not has_subgroups:
+            monkeypatch.setattr(spirv_modules, "with_subgroups", lambda *_: {})
+        bundle = tenon.compile(content, target="vulkan", no_tuning=True)
+        assert ("shader_of_subgroups_0[]" in bundle.unit.files[0].text) == has_subgroups
+        with open_bundle(bundle) as engine:
+            answers.append({name: each.copy() for name, each in engine.run(random(3, 300, seed=1)).items()})
+    for name, each in answers[0].items():
+        np.testing.assert_array_equal(each, answers[1][name])
+
+
 def test_products_of_bytes(device: str) -> None:
     """The languages have texts of their own for them; of two matrices."""
     label = "sums_3x7x33_int8_int8"
@@ -215,6 +241,12 @@ def by_warps(generate: Callable[[Conv, Any], Kernel], tile: WarpTile) -> Launche
     call.expected[:] = [view.copy() for view in call.before]
     interpret(kernel, call.expected)
     return call
+
+
+def of_rows(dtype: DType) -> Launched:
+    """A softmax by blocks of threads."""
+    kernel = softmax_groups(2, 40, False, find("vulkan").machine, dtype)
+    return Launched("rows", kernel, [np.zeros(80, dtype.numpy) for _ in kernel.params], [])
 
 
 def in_stages(tile: StagedTile, dtype: DType, taps: int = 1) -> Launched:
@@ -581,6 +613,10 @@ def test_modules_are_valid(tmp_path: Path) -> None:
         pytest.skip("spirv-val (Debian's spirv-tools) is not installed")
     unit = find_backend("vulkan").program([recorded_program(["Conv", "Exp", "Softmax", "TopK", "Cast"])], "cases.h")
     made = [("vulkan1.0", words) for words in modules(spirv(unit.files[1].text), [64] * 5)]
+    rows = program_of([of_rows(dtype) for dtype in (DType.F32, DType.F16)])[0]
+    of_subgroups = with_subgroups(find_backend("vulkan").program([rows], "cases.h").files[1].text, [64] * 2)
+    made += [("vulkan1.1", words) for words in of_subgroups.values()]
+    assert [uses_16_bits(words) for words in of_subgroups.values()] == [False, True]
     half = program_of(recorded(next(case for case in LOWERED.values() if case.label == "f16_pointwise"), "vulkan"))[0]
     text = find_backend("vulkan").program([half], "cases.h").files[1].text
     (words16,) = with_16_bits(text, [64]).values()

@@ -94,6 +94,7 @@ kernel nested(const x: f32[3, 2, 4, 8], global y: f32[3, 2, 4, 8]) {
 }"""
 CORRECT = {"reversed": REVERSED, "stages": STAGES, "tree": TREE, "strips": STRIPS, "vectors": VECTORS, "nested": NESTED}
 RACE = "two threads may write and read one element of s between two barriers"
+EXCHANGE = 'instruction "shuffle_xor"(s[t]; 1)'
 STRIP = "if 41 + -1*t + -16*i >= 0 { s"
 FAULTY = {
     "no barrier": (REVERSED, "barrier", "", RACE),
@@ -102,6 +103,24 @@ FAULTY = {
         "barrier",
         "if -1*t + 2 >= 0 { barrier }",
         "a barrier stands under a test",
+    ),
+    "barrier of an instruction, which orders its own accesses alone": (
+        REVERSED,
+        "barrier",
+        f"{EXCHANGE} {{ barrier }}",
+        RACE,
+    ),
+    "instruction with a barrier under a test of the thread": (
+        REVERSED,
+        "barrier",
+        f"barrier if -1*t + 2 >= 0 {{ {EXCHANGE} {{ barrier }} }}",
+        "a barrier stands under a test",
+    ),
+    "exchanges through one element": (
+        REVERSED,
+        "barrier y[b, t] = load s[-1*t + 3]",
+        f"{EXCHANGE} {{ barrier y[b, t] = load s[-1*t + 3] }} {EXCHANGE} {{ s[t] = 1.0: f32 barrier }}",
+        RACE,
     ),
     "barrier in a loop bounded by the thread": (
         REVERSED,

@@ -1,22 +1,25 @@
 """Rows in work groups: a block for each row, whose threads share its elements and combine their results in a tree.
 
-Thread t takes elements t, t + T, ... of a row; results of all threads are combined in shared memory, halves with
-halves, so that the order of the additions is fixed.
+Thread t takes elements t, t + T, ... of a row.  The results of 32 neighbouring threads are combined by exchanges
+(``isa.subgroups``), halves with halves, and those of all 32s by every thread, so that the order of the additions is
+fixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 
+from tenon.machine.isa.subgroups import SHUFFLE_XOR
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, op
 from tenon.machine.kernels import math
 from tenon.machine.kernels.image import Epilogue, Image
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.rows import initial
+from tenon.machine.kernels.rows import initial, joined
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.network.graph.types import F32, DType
 
@@ -27,6 +30,9 @@ _LONGEST = 1 << 18
 """Elements of a row of which no thread adds up too many."""
 
 _BLOCKS = 1 << 16
+
+SUBGROUP = 32
+"""Threads that combine their results by exchanges."""
 
 
 def by_groups(machine: Machine, rows: int, n: int) -> bool:
@@ -43,17 +49,51 @@ def threads_of(machine: Machine, n: int) -> int:
     return threads
 
 
+@dataclass(frozen=True)
+class Cells:
+    """Shared memory for one combination: what threads exchange in each step, and the results of every subgroup."""
+
+    exchanged: Tensor
+    parts: Tensor
+
+
 class GroupRow:
     """The work of the threads of a block on a row of ``n`` elements; ``side`` rows are interleaved in it, each combined
     by itself."""
 
     def __init__(self, k: Builder, n: int, threads: int, side: int = 1) -> None:
         self.k, self.n, self.threads, self.side = k, n, threads, side
-        self.thread = Index()
+        self.lanes = min(SUBGROUP, threads)
+        self.subgroup, self.lane = Index(), Index()
 
-    def cells(self, dtype: DType = F32) -> Tensor:
+    @property
+    def thread(self) -> Index:
+        """The number of the thread in its block."""
+        return self.subgroup * self.lanes + self.lane
+
+    @property
+    def distances(self) -> list[int]:
+        """The distances between threads that exchange their results, step by step."""
+        return [self.lanes >> step for step in range(1, self.lanes.bit_length()) if self.lanes >> step >= self.side]
+
+    def cells(self, dtype: DType = F32) -> Cells:
         """Shared memory for one combination, to be allocated before the loop over threads."""
-        return self.k.local("cells", self.threads, dtype=dtype, space="shared")
+        subgroups = self.threads // self.lanes
+        exchanged = self.k.local("cells", len(self.distances), subgroups, self.lanes, dtype=dtype, space="shared")
+        return Cells(exchanged, self.k.local("parts", subgroups, self.side, dtype=dtype, space="shared"))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The loops over threads."""
+        with (
+            self.k.loop("g", self.threads // self.lanes, kind="thread") as self.subgroup,
+            self.k.loop("t", self.lanes, kind="thread") as self.lane,
+        ):
+            yield
+
+    def first(self, count: int = 1) -> tuple[Index, Index]:
+        """The facts that hold in the first ``count`` threads of a block, at most those of a subgroup."""
+        return -self.subgroup, count - 1 - self.lane
 
     @contextmanager
     def elements(self) -> Iterator[Index]:
@@ -64,22 +104,32 @@ class GroupRow:
             with self.k.when(*([self.n - 1 - at] if rest else [])):
                 yield at
 
-    def total(self, cells: Tensor, combine: str, dtype: DType, part: Callable[[Index], Expr]) -> Expr:
+    def exchange(self, cells: Tensor, step: int, distance: int, value: Tensor, other: Tensor) -> None:
+        """Get the value of the thread at a distance that is a power of two."""
+        pair = 2 * distance
+        partner = self.lane // pair * pair + (self.lane + distance) % pair
+        own, others = (step, self.subgroup, self.lane), (step, self.subgroup, partner)
+        operands = [(cells, own), (cells, others), (value, (0,)), (other, (0,))]
+        with self.k.instruction(SHUFFLE_XOR, operands, distance):
+            cells[own] = value[0]
+            self.k.barrier()
+            other[0] = cells[others]
+
+    def total(self, cells: Cells, combine: str, dtype: DType, part: Callable[[Index], Expr]) -> Expr:
         """The combination of ``part`` over all elements of a row, in all threads of that row."""
         k = self.k
-        acc = k.local("a", 1, dtype=dtype)
+        acc, other = k.local("a", 1, dtype=dtype), k.local("b", 1, dtype=dtype)
         acc[0] = initial(combine, dtype)
         with self.elements() as at:
             acc[0] = op(combine, acc[0], part(at))
-        cells[self.thread] = acc[0]
+        for step, distance in enumerate(self.distances):
+            self.exchange(cells.exchanged, step, distance, acc, other)
+            acc[0] = op(combine, acc[0], other[0])
+        with k.when(self.side - 1 - self.lane):
+            cells.parts[self.subgroup, self.lane] = acc[0]
         k.barrier()
-        half = self.threads // 2
-        while half >= self.side:
-            with k.when(half - 1 - self.thread):
-                cells[self.thread] = op(combine, cells[self.thread], cells[self.thread + half])
-            k.barrier()
-            half //= 2
-        return k.let("t", cells[self.thread % self.side if self.side > 1 else Index()])
+        row = self.lane % self.side if self.side > 1 else Index()
+        return k.let("t", joined(combine, [cells.parts[i, row] for i in range(self.threads // self.lanes)]))
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +141,7 @@ def softmax_groups(outer: int, n: int, log: bool, machine: Machine, dtype: DType
     row = GroupRow(k, n, threads_of(machine, n))
     with k.loop("o", outer, kind="block") as o:
         tops, sums = row.cells(), row.cells()
-        with k.loop("t", row.threads, kind="thread") as row.thread:
+        with row.running():
             top = row.total(tops, "max", F32, lambda at: loaded(x[o, at]))
 
             def exponential(at: Index) -> Expr:
@@ -132,14 +182,14 @@ def plane_groups(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilog
     row = GroupRow(k, x.h * x.w * x.block, threads_of(machine, x.h * x.w * x.block), x.block)
     with k.loop("n", x.n, kind="block") as n, k.loop("b", x.blocks, kind="block") as b:
         cells = row.cells()
-        with k.loop("t", row.threads, kind="thread") as row.thread:
-            lane = row.thread % x.block
+        with row.running():
+            channel = row.lane % x.block
 
             def element(at: Index) -> Expr:
                 position = at // x.block
-                return map(loaded(source[n, b, position // x.w + x.top, position % x.w + x.left, lane]))
+                return map(loaded(source[n, b, position // x.w + x.top, position % x.w + x.left, channel]))
 
             total = row.total(cells, combine, F32, element)
-            with k.when(x.block - 1 - row.thread):
-                target[n, b, y.top, y.left, row.thread] = stored(finish(total), y.dtype)
+            with k.when(*row.first(x.block)):
+                target[n, b, y.top, y.left, row.lane] = stored(finish(total), y.dtype)
     return k.done()

@@ -97,7 +97,7 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
     row = GroupRow(k, s.n, threads_of(machine, s.n))
     with k.loop("o", s.outer, kind="block") as o, k.loop("c", s.channels, kind="block") as c:
         sums, squares = row.cells(), row.cells()
-        with k.loop("t", row.threads, kind="thread") as row.thread:
+        with row.running():
             mean = k.let("mean", row.total(sums, "add", F32, lambda at: loaded(x[o, c, at])) * (1 / s.n))
 
             def squared(at: Index) -> Expr:
@@ -106,7 +106,7 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
 
             variance = row.total(squares, "add", F32, squared) * (1 / s.n)
             inverse = k.let("inv", 1.0 / op("sqrt", variance + s.epsilon))
-            with k.when(-row.thread):
+            with k.when(*row.first()):
                 for tensor, value in zip(noted, (mean, inverse), strict=False):
                     tensor[o, c] = value
             with row.elements() as at:

@@ -186,10 +186,10 @@ def _in_groups(w: _Writing, machine: Machine) -> None:
     row = GroupRow(w.k, w.reduced[0], threads_of(machine, w.reduced[0]))
     with _loops(w.k, w.kept, ["block"] * len(w.kept)) as kept:
         cells = row.cells(w.s.sums_in)
-        with w.k.loop("t", row.threads, kind="thread") as row.thread:
+        with row.running():
             extra = [w.k.let("m", e) for e in w.extra(tuple(kept), 1)]
             total = row.total(cells, w.s.combine, w.s.sums_in, lambda at: w.mapped(w.at(kept, [at]), 1, extra))
-            with w.k.when(-row.thread):
+            with w.k.when(*row.first()):
                 w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
 
 

@@ -7,7 +7,8 @@ statements are walked, and every access is compared with them as an access of an
 A loop with barriers inside runs in step: its variable is the same in all threads.  Its body is walked as the first
 iteration, which follows what stands before the loop; as any iteration by itself; and as the one after that, which
 follows the tail of its last interval.  A barrier under a test, under a value from data or in a loop without a constant
-number of iterations is refused, so that all threads reach it, and every iteration of a loop in step has one.
+number of iterations is refused, so that all threads reach it, and every iteration of a loop in step has one.  A barrier
+inside of an instruction orders the accesses of that instruction alone: what is open before it stays open.
 
 Blocks never meet, so that accesses of two of them to memory that the kernel writes are compared without intervals.
 Those of a cluster meet at its barriers alone, between which accesses to memory of the cluster are compared; a block
@@ -38,6 +39,7 @@ from tenon.machine.kernel_ir.loops import (
     Expr,
     Guarded,
     If,
+    Instruction,
     Let,
     Load,
     Loop,
@@ -83,6 +85,7 @@ class _Intervals:
     inside: list[Var] = field(default_factory=list)  # variables of the loops around that are not in step
     complete: bool = True  # whether all copies that may have been issued before are known
     copied: frozenset[Buffer] = frozenset()
+    held: Open = field(default_factory=dict)  # accesses before the instruction around, which its barriers do not order
 
     def __post_init__(self) -> None:
         self.copied = frozenset(s.buffer for s in statements(self.groups.body) if isinstance(s, AsyncCopy))
@@ -125,6 +128,8 @@ class _Intervals:
                     facts = tuple(f for f in (replaced(f, env) for f in s.facts) if f.span()[0] < 0)
                     if all(f.span()[1] >= 0 for f in facts):
                         pending = self.walk(s.body, env, (*guards, *facts), pending)
+                case Instruction() if has_barrier(s.body):
+                    pending = self.exchange(s, env, guards, pending)
                 case Loop() if any(isinstance(inner, Wait | Commit) for inner in statements(s.body)):
                     pending = self.in_flight(s, env, guards, pending)
                 case Loop() if has_barrier(s.body):
@@ -134,6 +139,14 @@ class _Intervals:
                 case _ if isinstance(s, BLOCKS):
                     pending = self.walk(s.body, env, guards, pending)
         return pending
+
+    def exchange(self, s: Instruction, env: Mapping[Var, Index], guards: Facts, before: Open) -> Open:
+        """An instruction with barriers, which order nothing but its own accesses: devices may do without them."""
+        arrivals, held = self.arrivals, self.held
+        self.held = before
+        after = self.walk(s.body, env, guards, before)
+        self.arrivals, self.held = arrivals, held
+        return after
 
     def loop(self, s: Loop, env: Mapping[Var, Index], guards: Facts, before: Open) -> Open:
         """A loop without barriers, whose iterations differ between threads."""
@@ -215,7 +228,8 @@ class _Intervals:
         if s.cluster and self.groups.cluster is None:
             raise _AtFaultError("a barrier of a cluster stands outside of one")
         self.arrivals = self.arrivals.barrier()
-        return {} if s.cluster else {touch: None for touch in pending if touch.buffer.space == "cluster"}
+        others = {} if s.cluster else {touch: None for touch in pending if touch.buffer.space == "cluster"}
+        return {**self.held, **others}
 
     def ended(self, pending: Open) -> None:
         """Raise if a block may end too early."""

@@ -92,7 +92,7 @@ typedef struct {
 /* Vulkan 1.1: subgroups. */
 typedef struct {
   VULKAN_HEAD
-  uint32_t size, others[3];
+  uint32_t size, stages, operations, quads; /* threads, and where they do what */
 } VulkanSubgroups;
 
 typedef struct {

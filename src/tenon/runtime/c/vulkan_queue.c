@@ -44,6 +44,7 @@ struct DeviceQueue {
   uint32_t family;
   VulkanNumbers16 numbers16; /* features that the device was asked for */
   VulkanMatrixFeatures matrices;
+  uint32_t subgroup; /* threads that exchange values without shared memory; 0: none */
   VulkanRegion regions[DEVICE_REGIONS], staging;
   uint8_t *ports; /* the mutable region as the host sees it: `staging` */
   VulkanObject set_layout, layout, cache, pool, set, command_pool, fence;
@@ -225,6 +226,7 @@ static int vulkan_device(DeviceQueue *d) {
   d->numbers16 = vulkan_numbers16(d->physical);
   d->numbers16.storage.next = &d->numbers16.arithmetic;
   if (d->numbers16.storage.buffers) made.next = &d->numbers16.storage;
+  d->subgroup = vulkan_subgroup(d->physical);
   d->matrices = vulkan_matrices(d->instance, d->physical);
   d->matrices.memory.next = &d->matrices.matrices;
   if (d->matrices.matrices.matrices) d->numbers16.arithmetic.next = &d->matrices.memory;
@@ -367,18 +369,24 @@ static int vulkan_interface(DeviceQueue *d) {
   return 0;
 }
 
-/* The module of a shader that suits the device best. */
-static const DeviceModule *vulkan_module(const DeviceQueue *d, const DeviceShader *s) {
+/* The module of a shader that suits the device best, for groups of so many threads: whole subgroups. */
+static const DeviceModule *vulkan_module(const DeviceQueue *d, const DeviceShader *s, unsigned group) {
+  const int has_16_bits = d->numbers16.storage.buffers != 0, needs_16_bits = s->with_16_bits.words != NULL;
   if (s->with_matrices.words && d->matrices.matrices.matrices) return &s->with_matrices;
-  return s->with_16_bits.words && d->numbers16.storage.buffers ? &s->with_16_bits : &s->usual;
+  if (s->with_subgroups.words && d->subgroup && group % d->subgroup == 0 && has_16_bits >= needs_16_bits) {
+    return &s->with_subgroups;
+  }
+  return needs_16_bits && has_16_bits ? &s->with_16_bits : &s->usual;
 }
 
-static int vulkan_pipeline(DeviceQueue *d, unsigned shader) {
-  static const VulkanConstant constants[] = {{0, 0, sizeof(uint32_t)}, {1, sizeof(uint32_t), sizeof(uint32_t)}};
+static int vulkan_pipeline(DeviceQueue *d, unsigned shader, unsigned group) {
+  enum { WORD = sizeof(uint32_t) };
+  static const VulkanConstant constants[] = {{0, 0, WORD}, {1, WORD, WORD}, {2, 2 * WORD, WORD}};
   const VulkanFloats floats = vulkan_floats(d->physical);
-  const uint32_t exact[] = {(uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats)};
-  const VulkanConstants values = {2, constants, sizeof exact, exact};
-  const DeviceModule *module = vulkan_module(d, &device_shaders[shader]);
+  const uint32_t facts[] = {
+      (uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats), d->subgroup};
+  const VulkanConstants values = {3, constants, sizeof facts, facts};
+  const DeviceModule *module = vulkan_module(d, &device_shaders[shader], group);
   uint32_t *words = malloc(module->size);
   if (!words) return VULKAN_NO_HOST_MEMORY;
   const VulkanModule code = {.type = VULKAN_MODULE,
@@ -439,7 +447,7 @@ static int vulkan_pipelines(DeviceQueue *d) {
   int status = is_kept ? 0 : vk.CreatePipelineCache(d->device, &empty, NULL, &d->cache);
   for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
     const unsigned shader = d->network->bindings[i].shader;
-    if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader);
+    if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader, d->network->steps[i].group);
   }
   if (status == 0 && !is_kept) vulkan_keep(d, &id);
   return status ? vulkan_failed(status, "loading the kernels") : 0;

@@ -2,7 +2,8 @@
    below the normal ones, and that floats of 16 bits are rounded to the nearest, which devices of Vulkan 1.2 may promise
    (others mostly do it): it is left out for those that do not.  Devices with numbers of 16 bits have modules of their own.
    It stands behind vulkan_api.c. */
-enum { VULKAN_1_2 = 1 << 22 | 2 << 12, VULKAN_MORE_PROPERTIES = 1000059001, VULKAN_FLOATS = 1000197000 };
+enum { VULKAN_1_1 = 1 << 22 | 1 << 12, VULKAN_1_2 = 1 << 22 | 2 << 12 };
+enum { VULKAN_MORE_PROPERTIES = 1000059001, VULKAN_FLOATS = 1000197000 };
 enum { VULKAN_MORE_FEATURES = 1000059000, VULKAN_STORAGE16 = 1000083000, VULKAN_FLOAT16 = 1000082000 };
 enum { VULKAN_ALL_INDEPENDENT = 1, VULKAN_NONE_INDEPENDENT = 2 };
 enum { SPIRV_HEADER = 5, SPIRV_EXTENSION = 10, SPIRV_MODE = 16, SPIRV_CAPABILITY = 17 };
@@ -23,10 +24,10 @@ typedef struct {
   VulkanMatrices matrices;
 } VulkanMatrixFeatures;
 
-static int vulkan_is_1_2(void *physical) {
+static int vulkan_is(void *physical, uint32_t version) {
   VulkanProperties about;
   vk.GetPhysicalDeviceProperties(physical, &about);
-  return about.version >= VULKAN_1_2;
+  return about.version >= version;
 }
 
 /* The features that modules for numbers of 16 bits need, as they are asked for; all zero where the device lacks one. */
@@ -34,7 +35,7 @@ static VulkanNumbers16 vulkan_numbers16(void *physical) {
   VulkanNumbers16 none = {.storage.type = VULKAN_STORAGE16, .arithmetic.type = VULKAN_FLOAT16}, has = none;
   VulkanMoreFeatures features = {.type = VULKAN_MORE_FEATURES, .next = &has.storage};
   has.storage.next = &has.arithmetic;
-  if (!vulkan_more_features || !vulkan_is_1_2(physical)) return none;
+  if (!vulkan_more_features || !vulkan_is(physical, VULKAN_1_2)) return none;
   vulkan_more_features(physical, &features);
   none.storage.buffers = none.arithmetic.float16 = has.storage.buffers && has.arithmetic.float16;
   return none;
@@ -84,11 +85,21 @@ static VulkanMatrixFeatures vulkan_matrices(void *instance, void *physical) {
   return none;
 }
 
+/* The threads of a subgroup, which exchange values in compute shaders; 0 where they cannot. */
+static uint32_t vulkan_subgroup(void *physical) {
+  enum { STAGE = 0x20, OPERATIONS = 1 | 0x10 }; /* compute; basic ones, and shuffles */
+  VulkanSubgroups about = {.type = VULKAN_SUBGROUPS};
+  VulkanMoreProperties properties = {.type = VULKAN_MORE_PROPERTIES, .next = &about};
+  if (!vulkan_more_properties || !vulkan_is(physical, VULKAN_1_1)) return 0;
+  vulkan_more_properties(physical, &properties);
+  return about.stages & STAGE && (about.operations & OPERATIONS) == OPERATIONS ? about.size : 0;
+}
+
 /* What the device promises of floats. */
 static VulkanFloats vulkan_floats(void *physical) {
   VulkanFloats floats = {.type = VULKAN_FLOATS};
   VulkanMoreProperties about = {.type = VULKAN_MORE_PROPERTIES, .next = &floats};
-  if (vulkan_more_properties && vulkan_is_1_2(physical)) vulkan_more_properties(physical, &about);
+  if (vulkan_more_properties && vulkan_is(physical, VULKAN_1_2)) vulkan_more_properties(physical, &about);
   return floats;
 }
 

@@ -11,6 +11,7 @@ from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
+from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import (
     AsyncCopy,
     Buffer,
@@ -161,16 +162,24 @@ class DeviceC(CLike):
 
     def on_instruction(self, s: Instruction) -> None:
         """A call of its function, where the language has one."""
-        text = isa.device_instruction(self.language, s.name)
+        text = self.instruction_text(s)
         if not text:
             super().on_instruction(s)
             return
         self.require(s.name, lambda: text)
-        places = [self.place(buffer, at).sum for buffer, at in s.operands if buffer.space != "register"]
+        places = [self.memory_operand(buffer, at) for buffer, at in s.operands if buffer.space != "register"]
         held = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
         registers = [name for _, name in held]
         self.f.taken |= {self.cell(buffer, name) for buffer, name in held}
-        self.line(f"{s.name}({', '.join([*places, *registers])});")
+        self.line(f"{s.name}({', '.join([*places, *registers, *map(str, s.numbers)])});")
+
+    def instruction_text(self, s: Instruction) -> str:
+        """The function of an instruction; empty where its body is printed."""
+        return isa.device_instruction(self.language, s.name)
+
+    def memory_operand(self, buffer: Buffer, at: tuple[Index, ...]) -> str:
+        """An operand of an instruction that lies in memory: its address."""
+        return self.place(buffer, at).sum
 
     def portable(self, name: str, t: Type) -> str:
         """Operations of instruction sets have bodies of their own (``isa.base``)."""

@@ -1,7 +1,8 @@
 """GLSL for Vulkan: buffers of words, 64-bit numbers where the device has them.
 
 A program with 16-bit numbers is compiled twice, the second time with SIXTEEN_BITS for devices that load, store and
-convert them (``spirv``).
+convert them (``spirv``).  One whose threads exchange values is compiled with SUBGROUPS for devices that do this without
+shared memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tenon.machine.kernel_ir.loops import (
     Alloc,
     Barrier,
     Buffer,
+    Instruction,
     Kernel,
     Store,
     Type,
@@ -122,11 +124,21 @@ _PROGRAM = """\
 /* Each function run_N is a program of its own; main calls all of them, so that they are compiled together. */
 #version 450
 #extension GL_ARB_gpu_shader_int64 : {wide}
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #ifdef SIXTEEN_BITS
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 layout(constant_id = 0) const bool denorms16 = false; /* floats of 16 bits below the normal ones are converted */
 layout(constant_id = 1) const bool rounds16 = false;  /* floats are rounded to the nearest of 16 bits */
+#endif
+#ifdef SUBGROUPS
+layout(constant_id = 2) const uint subgroup_size = 32; /* threads that exchange values without shared memory */
+#define THREAD (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID)
+#else
+#define THREAD gl_LocalInvocationID.x
 #endif
 {extensions}layout(local_size_x = 64) in;
 {buffers}
@@ -294,6 +306,15 @@ class Glsl(WordC):
     def on_barrier(self, s: Barrier) -> None:
         self.line("barrier();")
 
+    def instruction_text(self, s: Instruction) -> str:
+        """Subgroups exchange numbers of 32 bits."""
+        narrow = all(buffer.type.dtype.bytes < 8 for buffer, _ in s.operands)
+        return super().instruction_text(s) if narrow else ""
+
+    def memory_operand(self, buffer: Buffer, at: tuple[Index, ...]) -> str:
+        """The element: there are no pointers."""
+        return self.load(buffer.type, self.place(buffer, at))
+
     def shared_array(self, t: Type, name: str, size: int) -> str:
         return f"shared {self.type(t)} {name}[{size}];"
 
@@ -333,7 +354,7 @@ def place_of(address: Address) -> str:
 def _start(step: KernelLaunch) -> str:
     """The lines that find the number of a work item, or those of a block and of its thread."""
     if (groups := step.groups) is not None:
-        return f"  int block = {_GROUP}, thread = int(gl_LocalInvocationID.x);\n  if (block >= {groups.count}) return;"
+        return f"  int block = {_GROUP}, thread = int(THREAD);\n  if (block >= {groups.count}) return;"
     if step.work_items is None:
         return "  if (gl_LocalInvocationID.x > 0u) return;"
     item = f"  int item = {_GROUP} * {GROUP} + int(gl_LocalInvocationID.x);"

@@ -29,6 +29,7 @@ _KEPT, _ROUNDED, _FLOAT64 = (4461, 4459), 4462, 10
 _FLOAT16, _STORAGE16, _BINDING, _ALIASED = 9, 4433, 33, 20
 _MATRICES, _MEMORY_MODEL = 5357, 5345
 _CONSTANT, _WORKGROUP = 43, 4
+_SHUFFLE_XOR = 346
 _INT_TYPE, _FLOAT_TYPE, _VECTOR_TYPE = 21, 22, 23
 _MAIN = (0x6E69616D, 0)
 _LITERALS = {
@@ -38,6 +39,8 @@ _LITERALS = {
     23: slice(3, None),
     32: slice(2, 3),
     43: slice(3, None),  # a constant: its value
+    50: slice(3, None),  # one that the host may give another value
+    52: slice(3, 4),  # what is computed from such: an operation
     54: slice(3, 4),  # a function: hints
     59: slice(3, 4),  # a variable: its storage class
     61: slice(4, 5),  # loads and stores: kinds of access
@@ -78,6 +81,11 @@ def uses_16_bits(words: Sequence[int]) -> bool:
 def uses_matrices(words: Sequence[int]) -> bool:
     """Whether a module of one kernel needs a device with cooperative matrices."""
     return any(_code(i) == _CAPABILITY and i[1] == _MATRICES for i in _instructions(words))
+
+
+def uses_subgroups(words: Sequence[int]) -> bool:
+    """Whether the threads of a module of one kernel exchange values without shared memory."""
+    return any(_code(i) == _SHUFFLE_XOR for i in _instructions(words))
 
 
 def shared_bytes(words: Sequence[int]) -> int:
