@@ -2,6 +2,7 @@
 """Time quantised networks against other runtimes and against the same networks in f32, interleaved.
 
     python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--threads N] [--repeat N] [--layers]
+                             [--target NAME]
 
 NAME are graphs of the model zoo.  onnxruntime's quantiser makes QDQ models of them in FOLDER, weights per channel,
 calibrated on random numbers; they are computed in the arithmetic ``onnx``.  A NAME that is a quantised .tflite file is
@@ -9,7 +10,9 @@ compared with LiteRT (with XNNPACK) on that file, and with itself in float.  Pee
 are installed.  Prints the processor and its load, the milliseconds of ours, ratios of the others' times to it, of
 minima (of medians in brackets), and in how many elements, and by how much at most, answers differ from onnxruntime
 without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear), or from LiteRT.  With
-``--layers``, the operators that take most of the time, and their multiply-accumulates per second.
+``--layers``, the operators that take most of the time, and their multiply-accumulates per second.  With ``--target``
+ours are compiled for less than this processor has; ONEDNN_MAX_CPU_ISA in the environment limits OpenVINO alike, and
+nothing limits onnxruntime.
 """
 
 from __future__ import annotations
@@ -76,9 +79,9 @@ def interleaved(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str
     return {name: (min(t), float(np.median(t))) for name, t in times.items()}
 
 
-def layers(path: Path, most: int = 20) -> None:
+def layers(path: Path, target: str, most: int = 20) -> None:
     """The operators that take most of the time."""
-    with tenon.open(tenon.compile(path, arithmetic="onnx", profile=True)) as engine:
+    with tenon.open(tenon.compile(path, arithmetic="onnx", profile=True, target=target)) as engine:
         rows = sorted(profile(engine, 40, 5, path.stem).rows, key=lambda row: -row.min)
     whole = sum(row.min for row in rows)
     for row in rows[:most]:
@@ -111,16 +114,17 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     own = Path(name).suffix == ".tflite"
     whole, narrow = (Path(name),) * 2 if own else quantised(name, options.models, options.activations)
     name = Path(name).stem if own else name
-    engine = tenon.open(tenon.compile(narrow, arithmetic="onnx", threads=options.threads), threads=options.threads)
+    ours: dict[str, Any] = {"target": options.target, "threads": options.threads}
+    engine = tenon.open(tenon.compile(narrow, arithmetic="onnx", **ours), threads=options.threads)
     kind: dict[str, Any] = {"arithmetic": "float"} if own else {}
-    floats = tenon.open(tenon.compile(whole, threads=options.threads, **kind), threads=options.threads)
+    floats = tenon.open(tenon.compile(whole, **ours, **kind), threads=options.threads)
     feeds = random_feeds(engine.inputs)
     try:
         truth = litert_results(narrow, feeds) if own else session(narrow, optimise=False).run(None, feeds)
     except (RuntimeError, ValueError) as refusal:
         print(f"{name:16}  skipped: LiteRT refuses it ({str(refusal)[:80]})", flush=True)
         return {}
-    ours = {name: result.copy() for name, result in engine.run(feeds).items()}
+    results = {name: result.copy() for name, result in engine.run(feeds).items()}
     floats.run(feeds)
     calls: dict[str, Callable[[], object]] = {"int8": engine.run, "our f32": floats.run}
     skipped = []
@@ -130,7 +134,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
         else:
             calls[peer] = run
     times = interleaved(calls, options.repeat)
-    off = [np.abs(ours[n].astype(np.float64) - t) for n, t in zip(ours, truth, strict=True)]
+    off = [np.abs(r.astype(np.float64) - t) for r, t in zip(results.values(), truth, strict=True)]
     ratios = {peer: [t / mine for t, mine in zip(times[peer], times["int8"], strict=True)] for peer in times}
     del ratios["int8"]
     shown = "".join(f"  {peer} {least:.2f} ({middle:.2f})" for peer, (least, middle) in ratios.items())
@@ -140,7 +144,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
         *(f"\n  skipped {each}" for each in skipped), flush=True,
     )  # fmt: skip
     if options.layers:
-        layers(narrow)
+        layers(narrow, options.target)
     return {peer: least for peer, (least, _) in ratios.items()}
 
 
@@ -152,9 +156,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--target", default="host")
     options = parser.parse_args()
     load = ", ".join(f"{n:.1f}" for n in os.getloadavg())
-    machine = f"{model()}, target {find('host').name}, load {load}"
+    machine = f"{model()}, target {find(options.target).name}, load {load}"
     print(f"{machine}; activations {options.activations}, {options.threads} threads")
     rows = [row for name in options.names if (row := measure(name, options))]
     for peer in rows[0]:

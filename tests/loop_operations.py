@@ -186,6 +186,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4": _dot4,
     "dot4_signed": _dot4_signed,
     "dot4_narrow": _dot4_narrow,
+    "madd_i16": _dot2_i16,
     "dot2": _dot2,
     "mul_rounded": np.multiply,
     "fma_f16": _fma_f16,

@@ -62,7 +62,7 @@ def test_compiled_products(compiler: str, target: str, tmp_path: Path) -> None:
     if not runs_here(target):
         pytest.skip(f"this machine does not run code for {target}")
     library, mixed = Library(), [interleaved(lanes) for lanes in LANES if lanes > 1]
-    kernels = [products(name, lanes) for name in NAMES for lanes in LANES]
+    kernels = [products(name, lanes) for name in (*NAMES, "madd_i16") for lanes in LANES]
     for kernel in (*kernels, *mixed):
         library.add(kernel)
     library.build(tmp_path, command(compiler, target, tmp_path))

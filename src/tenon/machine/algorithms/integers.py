@@ -27,7 +27,7 @@ from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 
-_FINISH = 12.0
+FINISH = 12.0
 """Time to requantise a vector of sums and to store it."""
 
 
@@ -107,7 +107,7 @@ class IntegerBlocks(WithoutParameters):
         # interleaved.  Up to three positions of a row are left: their inputs are loaded by words, for two at a time.
         whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
         product = (whole + 3 * -(-left // 2)) / s.extent[1]
-        loop = InnerLoop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), _FINISH + 1)
+        loop = InnerLoop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), FINISH + 1)
         tile = OutputTile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
         return Cost(estimate(s, machine, tile, loop) * machine.instruction, s.padded * 8 * pairs * s.taps)
 
@@ -130,6 +130,12 @@ def four_time(machine: Machine) -> float:
     return next(iter(machine.fours.values())).time
 
 
+def _fours(machine: Machine) -> Arithmetic:
+    """The inner loop of products of bytes four at a time."""
+    unit = next(iter(machine.fours.values()))
+    return Arithmetic(unit.time, unit.widening, unit.widening)
+
+
 @dataclass(frozen=True)
 class IntegerDepthwise(WithoutParameters):
     """A depthwise convolution of integers, vectors of channels at a time (``kernels.integer_depthwise``)."""
@@ -149,7 +155,7 @@ class IntegerDepthwise(WithoutParameters):
         else:
             sums = s.taps * 2.0  # each value is widened
         vectors = s.y.n * math.prod(s.extent) * -(-s.padded // s.lanes(machine))
-        return Cost(vectors * (sums + _FINISH) * machine.instruction, s.padded * s.taps * s.weights.bytes)
+        return Cost(vectors * (sums + FINISH) * machine.instruction, s.padded * s.taps * s.weights.bytes)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,) = stages
@@ -161,7 +167,7 @@ class IntegerDepthwise(WithoutParameters):
 
 def product_tiles(s: Conv, machine: Machine, count: int) -> list[OutputTile]:
     """The best tiles of a product whose weights are packed at run time, four channels at a time."""
-    loop = InnerLoop(max(1, -(-s.x.channels // 4)), Arithmetic(four_time(machine)), _FINISH)
+    loop = InnerLoop(max(1, -(-s.x.channels // 4)), _fours(machine), FINISH)
     return best_tiles(s, machine, count, loop)
 
 
@@ -169,5 +175,5 @@ def _loop(s: Conv, machine: Machine) -> InnerLoop:
     """The inner loop, as if the weights allowed the best products of the machine."""
     channels = -(-s.x.channels // s.groups)
     if integer_conv.in_fours(s, machine):
-        return InnerLoop(max(1, s.taps * -(-channels // 4)), Arithmetic(four_time(machine)), _FINISH)
-    return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), _FINISH)
+        return InnerLoop(max(1, s.taps * -(-channels // 4)), _fours(machine), FINISH)
+    return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), FINISH)

@@ -52,7 +52,8 @@ class ProductUnit:
     """Products that a machine adds up by one operation of the loop IR.
 
     ``shape`` is (positions, channels, inputs): how many numbers of either operand make one element of the result, or a
-    block of results.  ``time`` is in multiply-adds of a vector of f32; ``narrow``: no weight may be -128.
+    block of results.  ``time`` is in multiply-adds of a vector of f32, and ``widening`` that of making a vector of
+    either operand what the multiplier takes; ``narrow``: no weight may be -128.
     """
 
     operation: str
@@ -62,6 +63,7 @@ class ProductUnit:
     shape: tuple[int, int, int]
     time: float = 1.0
     narrow: bool = False
+    widening: float = 0.0
 
 
 @dataclass(frozen=True)

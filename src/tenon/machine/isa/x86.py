@@ -47,6 +47,16 @@ def _pmaddwd(name: str, lanes: int) -> Iterator[Form]:
             yield Form(name, lanes, test, ordered)
 
 
+def _pairs_of_words(lanes: int) -> Iterator[Form]:
+    """Products of pairs of i16.  Compilers would add those of several steps before they add them to the sums, and
+    spill."""
+    typedef = "typedef short words __attribute__((vector_size(4 * {N})));\n  "
+    for test, product in _PAIRS[lanes]:
+        total = f"({{V}})(({{U}})acc + ({{U}}){product % ('(words)a', '(words)b')})"
+        wall = f'  __asm__("" : "+{"v" if lanes == 16 else "x"}"(acc));\n'
+        yield Form("madd_i16", lanes, test, f"{typedef}acc = {total};\n{wall}  return acc;")
+
+
 # ------------------------------------------------------------------------------------------------ pairs of bf16
 def _dpbf16ps(lanes: int) -> Iterator[Form]:
     """Compilers differ in what they call a pair."""
@@ -128,6 +138,7 @@ def _floats() -> Iterator[Form]:
 FORMS = (
     *(form for lanes in _SIZES for form in _vnni(lanes)),
     *(form for name in ("dot4", "dot4_signed", "dot4_narrow") for lanes in _PAIRS for form in _pmaddwd(name, lanes)),
+    *(form for lanes in _PAIRS for form in _pairs_of_words(lanes)),
     *(form for lanes in _SIZES for form in _dpbf16ps(lanes)),
     *_tables(),
     *_floats(),

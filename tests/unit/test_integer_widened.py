@@ -1,0 +1,83 @@
+"""Integer convolutions by products of pairs of 16 bits: bit-identical to the reference, and used where x86 has no
+products of bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from integer_products import Shape
+from lowered import Ask, make_site, run_site
+from tenon.machine.algorithms import registry
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.targets import find
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import DType
+from tenon.network.ops.base import Site
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import quantized_multipliers
+
+MACHINE = find("x86-64-avx2").machine
+WIDENED = registry.parse("integer-widened rows=1 cols=3 vecs=2")
+CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
+    "1x1": ((1, 16, 3, 8), (24, 16, 1, 1), {}),
+    "odd_blocks": ((1, 12, 4, 4), (16, 12, 1, 1), {}),
+    "partial_channels": ((2, 10, 5, 6), (7, 10, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "first": ((1, 3, 6, 7), (16, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
+    "groups": ((1, 32, 3, 4), (32, 16, 3, 1), {"group": 2, "dilations": (2, 1), "pads": (2, 0, 2, 0)}),
+    "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
+}
+
+
+def prepared(name: str, dtype: type[np.integer[Any]], **more: Any) -> tuple[IntegerConv, Site, list[Array]]:
+    """The operator, where it is lowered and its operands, those at the ends of their ranges included."""
+    x, w, options = CASES[name]
+    rng, kind = np.random.default_rng(3), np.iinfo(dtype)
+    data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
+    weights = rng.integers(-128, 128, w).astype(np.int8)
+    data.flat[: data.size // 2] = rng.choice([kind.min, kind.max], data.size // 2)
+    weights[0], weights[1] = -128, 127
+    real = rng.uniform(0.5, 2, w[0]) / (np.sqrt(np.prod(w[1:])) * 90)
+    bias = rng.integers(-9000, 9000, w[0]).astype(np.int32)
+    arrays: list[Array] = [data, weights, bias, *quantized_multipliers(real.tolist())]
+    bounds: dict[str, Any] = {
+        "low": kind.min,
+        "high": kind.max,
+        "zero": kind.min + 120,
+        "to": DType.of(data.dtype).value,
+    }
+    conv = IntegerConv("double", int(kind.min) + 131, scale=0.5, **bounds, **options, **more)
+    surplus = Ask(surplus=int(name == "partial_channels"))
+    return conv, replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4), surplus), algorithm=WIDENED), arrays
+
+
+@pytest.mark.parametrize("w_zero", [0, 23])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions(name: str, dtype: type[np.integer[Any]], w_zero: int) -> None:
+    conv, site, arrays = prepared(name, dtype, w_zero=w_zero)
+    widening, product = conv.lower(site)
+    assert widening.kernel.name.startswith("widened")
+    assert "madd_i16" in show(product.kernel)
+    (expected,) = conv.evaluate(arrays)
+    assert len(np.unique(expected)) > 20
+    (got,) = run_site(conv, site, arrays)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_it_is_estimated_to_be_faster_than_widening_both_factors() -> None:
+    arrays: list[Array] = [np.zeros((1, 64, 14, 14), np.int8), np.ones((64, 64, 1, 1), np.int8), np.zeros(64, np.int32)]
+    conv = IntegerConv("double", 0, scale=0.5, low=-128, high=127, zero=0, to="i8")
+    site = make_site(conv, [*arrays, *quantized_multipliers([0.5] * 64)], MACHINE, (1, 2, 3, 4))
+    assert conv.candidates(site)[0].name == WIDENED.name
+
+
+def test_machines_with_products_of_bytes_do_not_use_it() -> None:
+    conv, _, arrays = prepared("1x1", np.int8)
+    for target in ("x86-64-avx512-vnni", "aarch64-dotprod"):
+        site = make_site(conv, arrays, find(target).machine, (1, 2, 3, 4))
+        assert all(each.name != WIDENED.name for each in conv.candidates(site))
