@@ -573,6 +573,8 @@ def find_target(options: Options) -> Target:
         target = with_float_abi(target, options.float_abi)
     if options.precision == "fp16" and target.machine.multiplies(DType.F16):
         return replace(target, machine=in_halves(target.machine))
+    if options.precision == "bf16" and target.machine.tiles(DType.BF16):  # a row of a tile is one block
+        return replace(target, machine=in_halves(target.machine))
     if options.dot2 is not None and not target.machine.has("dot2"):
         raise InputError(f"target {target.name} has no bf16 dot-product instruction: leave out dot2={options.dot2:g}")
     if options.dot2 is not None:

@@ -22,6 +22,7 @@ from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.vector_product import VectorProduct
 from tenon.machine.algorithms.winograd import Winograd
@@ -55,6 +56,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     MatrixTiled,
     TensorStaged,
     IntegerStaged,
+    TileProducts,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -92,7 +94,7 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 def best(problem: Problem, machine: Machine) -> Algorithm:
     """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
     depthwise one, or in work groups."""
-    kinds: tuple[type[Algorithm], ...] = (Direct, Tiled, VectorProduct, TensorTiled, MatrixTiled, TensorStaged)
+    kinds: tuple[type[Algorithm], ...] = (Direct, TileProducts, Tiled, VectorProduct, TensorTiled, MatrixTiled, TensorStaged)
     if Depthwise.applies(problem, machine):
         kinds = (Depthwise, DepthwiseItems)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]

@@ -115,13 +115,17 @@ class Portable:
 class Assembly:
     """The C of an instruction over memory, where the preprocessor's ``condition`` holds.
 
-    ``text`` gives the lines, from pointers to the first weight and the first input, the names of the variables that
-    are added to, and the instruction's numbers; ``fits`` says for which numbers there is one.
+    ``text`` gives the lines, from pointers to the first weight and the first input, those to other operands in memory
+    and the names of the variables that are added to, and the instruction's numbers; ``fits`` says for which numbers
+    there is one.  ``test``: whether the machine can do it is known when it runs, by a call of this helper function,
+    whose text is ``asks``; the instruction's body is printed beside, for where it cannot.
     """
 
     condition: str
     text: Callable[[str, str, Sequence[str], Sequence[int]], list[str]]
     fits: Callable[[Sequence[int]], bool] = lambda numbers: True
+    test: str = ""
+    asks: str = ""
 
 
 def in_first_lane(body: str) -> str:

@@ -64,6 +64,10 @@ class Machine:
         fitting = (unit for unit in self.products if unit.x is unit.weights is dtype)
         return next((unit for unit in fitting if unit.shape == (1, 1, inputs)), None)
 
+    def tiles(self, dtype: DType) -> ProductUnit | None:
+        """The unit for products of images of a type in tiles of registers, if it has one."""
+        return next((unit for unit in self.products if unit.x is dtype and unit.operation.startswith("tile_")), None)
+
     @property
     def rounds_in_integers(self) -> bool:
         """Whether sums times factors in f32 are computed faster in fixed point (``requantize.even_factors``): without

@@ -35,7 +35,8 @@ _CONVERTED = 1.1
 def computes(machine: Machine, dtype: DType) -> bool:
     """Whether a machine has instructions for products of ``dtype``, of 16 bits, or gains time where images are stored
     so."""
-    return dtype in machine.stores or machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1) is not None
+    alone = machine.multiplies(dtype, 2 if dtype is DType.BF16 else 1)
+    return dtype in machine.stores or alone is not None or machine.tiles(dtype) is not None
 
 
 def attends(machine: Machine, dtype: DType) -> Callable[[HeadSizes], bool] | None:

@@ -271,19 +271,37 @@ class C(C99):
             return
         self.has_assembly = True
         self.line(f"#if {text.condition}")
+        if text.test:
+            self.where_able(s, text)
+            return
         self.in_assembly(s, text)
         self.line("#else")
+        self.portable_block(s)
+        self.line("#endif")
+
+    def where_able(self, s: Instruction, text: isa.Assembly) -> None:
+        """The assembly under a test at run time, else the body."""
+        test = self.require(text.test, lambda: text.asks)
+        self.line(f"if ({test}()) {{")
+        self.in_assembly(s, text)
+        self.line("} else")
+        self.line("#endif")
+        self.line("{")
+        self.portable_block(s)
+        self.line("}")
+
+    def portable_block(self, s: Instruction) -> None:
+        """The body, and no assembly in it."""
         self.in_portable_form = True
         self.block(s.body)
         self.in_portable_form = False
-        self.line("#endif")
 
     def in_assembly(self, s: Instruction, assembly: isa.Assembly) -> None:
         registers = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
         places = [self.place(buffer, at) for buffer, at in s.operands if buffer.space != "register"]
-        weights, inputs = (place.sum for place in places)
+        weights, inputs, *others = [place.sum for place in places] or ["", ""]
         taken = {*self.f.taken, *(self.cell(buffer, name) for buffer, name in registers)}
-        for text in assembly.text(weights, inputs, [name for _, name in registers], s.numbers):
+        for text in assembly.text(weights, inputs, [*others, *(name for _, name in registers)], s.numbers):
             self.f.taken |= taken
             self.line(text)
 

@@ -1,0 +1,154 @@
+"""Convolution and matrix product by tiles in registers of a processor's matrix unit (``kernels.tile_products``).
+
+The estimate counts products and loads of tiles, of which the longer shows, and what follows the sums: these leave the
+tiles through memory, which takes as long as eight products of a block of four tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Arg,
+    Cost,
+    Input,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+)
+from tenon.machine.algorithms.estimate import overlapped, slowest, streamed
+from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
+from tenon.machine.isa.amx import REGISTERS, Block
+from tenon.machine.kernel_ir.build import segments
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tile_products import (
+    CHANNELS,
+    RegisterTiles,
+    integer_tile_products,
+    pack,
+    parts,
+    pitch,
+    steps_of,
+    supported,
+    tile_products,
+    unit_of,
+    words_of,
+)
+
+_LOAD = 16.6
+"""Time to load a tile, in multiply-adds of a vector."""
+_FLOOR = 9
+"""A product of fewer rows takes as long as one of these."""
+_FINISH, _BLOCK = 6.0, 60.0
+"""Time to finish a vector of sums, and to begin a block."""
+_SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (1, 2), (2, 2))
+"""Tiles of positions and of channels of the blocks that are compared."""
+
+
+@dataclass(frozen=True)
+class TileProducts(Algorithm):
+    """Sums by blocks of ``tile``."""
+
+    tile: RegisterTiles
+    name: ClassVar[str] = "tile-products"
+    offered: ClassVar[int] = 4
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        return len(problem) == 1 and supported(problem[0], machine)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(RegisterTiles(*(numbers[name] for name in ("rows", "down", "across", "flat"))))
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return asdict(self.tile)
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return self.name, self.tile.across
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        s = problem[0].flattened()
+        return Cost(_time(s, machine, self.tile), s.padded * steps_of(s) * 4 * words_of(s))
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        ((wanted,), (stage,)) = problem, stages
+        if isinstance(stage, IntegerStage):
+            return self._of_integers(wanted, stage, machine)
+        s = stage.conv.flattened()
+        tile = self._settled(wanted, s, machine)
+        packed = map(Weights, pack(stage.constant, s, tile))
+        args = (stage.left, *packed, *stage.epilogue_args(), Output())
+        return [Step(tile_products(s, machine, tile), args)]
+
+    def _of_integers(self, wanted: Conv, stage: IntegerStage, machine: Machine) -> list[Step]:
+        s = replace(stage.described, conv=stage.described.conv.flattened())
+        if s.weight_zero or s.nibbles:  # weights have a zero point, or 4 bits
+            (direct,) = IntegerDirect.candidates((s.conv,), machine, Limits(), 1)
+            return direct.lower((wanted,), (stage,), machine)
+        tile = self._settled(wanted, s.conv, machine)
+        packed = map(Weights, pack(stage.constant, s.conv, tile))
+        args: tuple[Arg, ...] = stage.operands
+        if shifted := s.shifted(machine):  # the unit takes bytes with and without a sign as they are
+            bias, _, *rest = args
+            assert isinstance(bias, Weights)
+            sums = stage.constant.astype(np.int64).reshape(len(stage.constant), -1).sum(1)
+            own = bias.data + np.pad(shifted * sums, (0, len(bias.data) - len(sums)))
+            args = (Weights(own.astype(np.int32)), *rest)
+        return [Step(integer_tile_products(s, machine, tile), (Input(0), *packed, *args, Output()))]
+
+    def _settled(self, wanted: Conv, s: Conv, machine: Machine) -> RegisterTiles:
+        """The tile, or the best one where a halo keeps rows apart that were to be one, or joins others."""
+        same = s.extent == wanted.flattened().extent and pitch(s) == pitch(wanted.flattened())
+        return self.tile if same else _ranked(s, machine)[0]
+
+
+@lru_cache(maxsize=1024)
+def _ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
+    """All blocks that the registers hold, the least time first."""
+    listed = []
+    for flat in (0, 1) if s.stride == (1, 1) and s.extent[0] > 1 else (0,):
+        wide = (s.extent[0] - 1) * pitch(s) + s.extent[1] if flat else s.extent[1]
+        for rows in {-(-wide // -(-wide // 16)), min(16, wide)}:
+            listed += [RegisterTiles(rows, down, across, flat) for down, across in _SIZES if _fits(s, down, across)]
+    return sorted(listed, key=lambda tile: _time(s, machine, tile))
+
+
+def _fits(s: Conv, down: int, across: int) -> bool:
+    held = Block(1, down, across, 1).registers <= REGISTERS
+    return held and across <= s.padded // CHANNELS
+
+
+def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
+    """Time of the convolution, in multiply-adds of a vector."""
+    unit = unit_of(s, machine)
+    assert unit is not None
+    total, steps = 0.0, steps_of(s)
+    for _, _, rows, count in parts(s, tile):
+        for _, number, down in segments(count, tile.down):
+            for _, groups, across in segments(s.padded // CHANNELS, tile.across):
+                block = Block(rows, down, across, words_of(s))
+                product = unit.time * max(rows, _FLOOR) / 16
+                step = max(down * across * product, (down + across) * _LOAD)
+                finish = _FINISH * rows * down * across
+                total += groups * number * (steps * step + finish + _BLOCK * (1 + block.shared))
+    groups = -(-s.padded // (CHANNELS * tile.across))
+    weights = s.padded * steps * 4 * words_of(s)
+    memory = weights / (machine.stream * streamed(machine.threads))
+    return overlapped(s.y.n * total * slowest(groups, machine.threads), memory)
