@@ -21,7 +21,7 @@ from tenon.formats.wire.stored_files import Transform, stored_as
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.isa.bf16 import DOT2
-from tenon.machine.kernels.machine import in_halves, with_product
+from tenon.machine.kernels.machine import in_halves, wide_blocks, with_product
 from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
 from tenon.machine.plan.choose import choose, choose_alike
 from tenon.machine.plan.describe import Description, describe, operators
@@ -571,9 +571,7 @@ def find_target(options: Options) -> Target:
     target = find(options.target, bf16=options.precision == "bf16")
     if options.float_abi is not None:
         target = with_float_abi(target, options.float_abi)
-    if options.precision == "fp16" and target.machine.multiplies(DType.F16):
-        return replace(target, machine=in_halves(target.machine))
-    if options.precision == "bf16" and target.machine.tiles(DType.BF16):  # a row of a tile is one block
+    if wide_blocks(target.machine, options.precision):
         return replace(target, machine=in_halves(target.machine))
     if options.dot2 is not None and not target.machine.has("dot2"):
         raise InputError(f"target {target.name} has no bf16 dot-product instruction: leave out dot2={options.dot2:g}")

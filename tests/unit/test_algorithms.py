@@ -20,6 +20,7 @@ from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.isa.amx import TILE_BF16
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.dsp import DOT2_I16
@@ -54,6 +55,11 @@ def halves(blocks: tuple[int, int], extent: tuple[int, int]) -> Conv:
     return replace(s, x=replace(s.x, dtype=DType.F16))
 
 
+def tiles() -> Conv:
+    x, y = (Image(1, n, 7, 5, 32, dtype=DType.BF16) for n in (64, 96))
+    return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
+
+
 def separable(channels: int = 16, size: int = 12) -> Problem:
     image = Image(1, channels, size, size, MACHINE.block)
     return Conv(image, image, (3, 3), top=1, left=1, groups=channels), Conv(image, image)
@@ -73,6 +79,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 
 PROBLEMS: dict[str, Problem] = {
     **dict.fromkeys(("tensor-tiled", "tensor-staged", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
+    "tile-products": (tiles(),),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -93,6 +100,7 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
+    "tile-products": (TILE_BF16,),
     "tensor-staged": (MMA_F16_K16,),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
     "matrix-tiled": (MATRIX_F16,),

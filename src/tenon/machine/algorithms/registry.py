@@ -94,7 +94,15 @@ def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorit
 def best(problem: Problem, machine: Machine) -> Algorithm:
     """The best of the algorithms for one convolution that add the same products: direct sums, by channels where it is a
     depthwise one, or in work groups."""
-    kinds: tuple[type[Algorithm], ...] = (Direct, TileProducts, Tiled, VectorProduct, TensorTiled, MatrixTiled, TensorStaged)
+    kinds: tuple[type[Algorithm], ...] = (
+        Direct,
+        TileProducts,
+        Tiled,
+        VectorProduct,
+        TensorTiled,
+        MatrixTiled,
+        TensorStaged,
+    )
     if Depthwise.applies(problem, machine):
         kinds = (Depthwise, DepthwiseItems)
     listed = [kind.candidates(problem, machine, Limits(), 1) for kind in kinds if kind.applies(problem, machine)]

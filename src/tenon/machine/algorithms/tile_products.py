@@ -34,16 +34,19 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tile_products import (
     CHANNELS,
     RegisterTiles,
+    block_of,
     integer_tile_products,
     pack,
     parts,
     pitch,
+    reblocked,
     steps_of,
     supported,
     tile_products,
     unit_of,
     words_of,
 )
+from tenon.network.graph.types import Layout
 
 _LOAD = 16.6
 """Time to load a tile, in multiply-adds of a vector."""
@@ -69,7 +72,7 @@ class TileProducts(Algorithm):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+        return [cls(tile) for tile in _ranked(reblocked(problem[0]).flattened(), machine)[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -84,8 +87,11 @@ class TileProducts(Algorithm):
         return self.name, self.tile.across
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s = problem[0].flattened()
+        s = reblocked(problem[0]).flattened()
         return Cost(_time(s, machine, self.tile), s.padded * steps_of(s) * 4 * words_of(s))
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        return replace(x, block=block_of(problem[0])), y
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         ((wanted,), (stage,)) = problem, stages

@@ -2,8 +2,8 @@
 
 A tile of bf16 has 16 rows of 32 numbers of the left factor, or 16 pairs of rows by 16 columns of the right one, whose
 pairs are words; of bytes 64 numbers and fours.  ``tiles_begin`` says how large the tiles of the registers are,
-``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_i8`` and ``tile_u8`` (left factors without a sign) make
-a block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32 or i32.
+``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_i8`` and ``tile_u8`` (left factors have no sign) make a
+block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32 or i32.
 
 A step of bf16 adds the sum of the even products and that of the odd ones, each in order from zero, as TDPBF16PS does.
 It takes subnormal operands and results for zeros, which the other forms keep.
@@ -15,7 +15,6 @@ Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,7 +68,8 @@ class Block:
     def of(cls, numbers: Sequence[int]) -> Block:
         """The inverse of ``numbers``."""
         loops = tuple(zip(numbers[5::2], numbers[6::2], strict=True))
-        return cls(*numbers[:5], loops)
+        rows, down, across, words, *rest = numbers
+        return cls(rows, down, across, words, rest[0] if rest else 0, loops)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -177,8 +177,3 @@ ASSEMBLY = {
     BEGIN: Assembly(_CONDITION, _begin, test="tiles_ready", asks=_READY),
     END: Assembly(_CONDITION, _end, test="tiles_ready", asks=_READY),
 }
-
-
-def steps(block: Block) -> int:
-    """The steps of a block."""
-    return math.prod(n for n, _ in block.loops)

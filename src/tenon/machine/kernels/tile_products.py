@@ -9,7 +9,7 @@ the image is walked as one ``flat`` row with the halo between, whose sums are no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -53,7 +53,7 @@ def supported(s: Conv, machine: Machine) -> bool:
     """Whether there is a kernel for a convolution: of whole words, into whole vectors."""
     plain = s.y_step == (1, 1) and s.positions is None and s.packed and s.groups == 1 and s.taps > 0
     single = len(s.batches) == 1 and s.batches[0][1:] == (1, 1)
-    if unit_of(s, machine) is None or not (plain and single) or s.paired or machine.lanes != CHANNELS:
+    if unit_of(s, machine) is None or not (plain and single) or s.paired:
         return False
     return s.x.block * s.x.dtype.bytes % (4 * words_of(s)) == 0 and s.padded % CHANNELS == 0
 
@@ -66,6 +66,22 @@ def words_of(s: Conv) -> int:
 def steps_of(s: Conv) -> int:
     """Steps of a block: taps, and parts of the input channels."""
     return s.taps * s.x.blocks * (s.x.block * s.x.dtype.bytes // (4 * words_of(s)))
+
+
+def block_of(s: Conv) -> int:
+    """The channels of a block of the input that makes rows of tiles as long as they can be: a line of 64 bytes, or
+    half of one or a fourth if there are no more channels.  Rows of matrices and first layers stay as they are."""
+    if s.x.block in (1, 4, s.x.channels) or s.x.blocks == 1 == s.x.h == s.x.w:
+        return s.x.block
+    each, most = 4 * _WORDS // s.x.dtype.bytes, max(s.x.block, CHANNELS)
+    while most < each and most < s.x.channels:
+        most *= 2
+    return max(s.x.block, most)
+
+
+def reblocked(s: Conv) -> Conv:
+    """The convolution of an image in the layout that it wants."""
+    return replace(s, x=replace(s.x, block=block_of(s)))
 
 
 def pitch(s: Conv) -> int:
@@ -223,9 +239,7 @@ def _loops(s: Conv) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _block(
-    p: _Context, block: Block, weights: tuple[Tensor, Index], at: tuple[Index, Index], places: Places
-) -> None:
+def _block(p: _Context, block: Block, weights: tuple[Tensor, Index], at: tuple[Index, Index], places: Places) -> None:
     """Sums of one block, and what is stored of them; ``at`` is (image, first channel)."""
     k, s, (n, channel) = p.k, p.s, at
     dtype = F32 if p.unit.sums is DType.F32 else I32
@@ -245,9 +259,7 @@ def _input(s: Conv, row: Index, col: Index) -> Index:
     return (row * s.stride[0] + down) * pitch(s) + col * s.stride[1] + right
 
 
-def _store(
-    p: _Context, sums: Tensor, of: tuple[int, Index, int], at: tuple[Index, Index, Index, Index]
-) -> None:
+def _store(p: _Context, sums: Tensor, of: tuple[int, Index, int], at: tuple[Index, Index, Index, Index]) -> None:
     """Results of one position, unless it lies between rows."""
     k, s, (i, r, across), (n, channel, row, col) = p.k, p.s, of, at
     facts = list[Index]()
@@ -270,10 +282,10 @@ def _sums(
     with k.loop("c", blocks) as c, k.loop("d", inner) as d, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx:
         step = ((c * inner + d) * kh + ky) * kw + kx
         tap = ky * (s.dilation[0] * pitch(s)) + kx * s.dilation[1]
-        for i, place in enumerate(first):
+        for tile, place in enumerate(first):
             with k.loop("r", block.rows) as r:
                 words = (n, c, place + tap + r * s.stride[1], d * block.words)
-                _row(p, block, words, (w.vec(lanes), o, step), (vectors, i, r))
+                _row(p, block, words, (w.vec(lanes), o, step), (vectors, tile, r))
 
 
 def _row(
@@ -299,8 +311,9 @@ def _row(
         value = k.let("x", bitcast(p.x[(*outer, word + q)], I32))
         halves = [k.let("h", each) for each in _halves(value)]
         with k.unroll("v", block.across) as v:
-            for half, (a, weight) in enumerate(zip(halves, _halves(k.let("w", bitcast(w[o, step, v, q, 0], I32))), strict=True)):
-                acc[v, half] = acc[v, half] + broadcast(a, CHANNELS) * weight
+            pair = _halves(k.let("w", bitcast(w[o, step, v, q, 0], I32)))
+            for h, (a, weight) in enumerate(zip(halves, pair, strict=True)):
+                acc[v, h] = acc[v, h] + broadcast(a, CHANNELS) * weight
     with k.unroll("v", block.across) as v:
         into[i, r, v] = into[i, r, v] + (acc[v, 0] + acc[v, 1])
 

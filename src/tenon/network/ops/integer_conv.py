@@ -187,7 +187,8 @@ class IntegerConv(IntegerProduct):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         image, output = Layout(self.x_block(site), halo, self.x_zero), Layout(block, ((0, 0),) * (x.rank - 2))
-        problem = self.problem(site) if site.machine.launch is not None else None
+        asked = site.machine.launch is not None or site.machine.tiles(x.dtype) is not None
+        problem = self.problem(site) if asked else None
         if problem is not None and (algorithm := self.algorithm(site)) is not None:
             image, output = algorithm.layouts((problem,), image, output)
         return Layouts((image, *self._other_layouts(site, output)), (output,))

@@ -1,0 +1,214 @@
+"""Products by tiles in registers of the processor: results, proofs, and what the assembly computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from check_kernels import check
+from interpret import interpret
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.algorithms.registry import candidates
+from tenon.machine.algorithms.tile_products import TileProducts
+from tenon.machine.isa import assembly
+from tenon.machine.isa.amx import BEGIN, REGISTERS, Block
+from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.tile_products import RegisterTiles, pack, pitch, tile_products
+from tenon.machine.proofs.bounds import prove
+from tenon.machine.targets.registry import named
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, DType
+from tenon.network.ops.conv import Conv as Operator
+
+ROW = named("x86-64-amx")
+assert ROW is not None
+MACHINE = replace(ROW.machine, block=32)
+BF16 = DType.BF16
+
+
+def convolution(
+    channels: tuple[int, int], size: tuple[int, int], kernel: int = 1, stride: int = 1, halo: int = 0
+) -> Conv:
+    """With an input whose halo has the padding, and a result with a halo."""
+    pad = kernel // 2
+    h, w = ((extent + 2 * pad - kernel) // stride + 1 for extent in size)
+    x = Image(1, channels[0], *size, 32, pad, pad, pad, pad, dtype=BF16)
+    y = Image(1, channels[1], h, w, 32, halo, halo, halo, halo, dtype=BF16)
+    return Conv(x, y, (kernel, kernel), (stride, stride), top=pad, left=pad, weights=BF16)
+
+
+ROWS = replace(
+    convolution((64, 48), (1, 5)), x=Image(1, 64, 1, 5, 64, dtype=BF16), y=Image(1, 48, 1, 5, 48, dtype=BF16)
+)
+CASES = {
+    "pointwise": (convolution((40, 24), (3, 5)), RegisterTiles(5, 2, 2)),
+    "3x3": (convolution((32, 64), (4, 3), 3), RegisterTiles(3, 3, 1)),
+    "flat": (convolution((32, 33), (4, 3), 3), RegisterTiles(13, 1, 1, 1)),
+    "stride": (convolution((32, 64), (5, 5), 3, 2, 1), RegisterTiles(2, 2, 2)),
+    "shared_register": (convolution((32, 32), (7, 2)), RegisterTiles(2, 6, 1)),
+    "matrix": (ROWS, RegisterTiles(3, 2, 2)),
+}
+
+
+def stored(image: Image, values: Array) -> Array:
+    n, c, h, w = values.shape
+    whole = np.zeros((n, image.blocks * image.block, h, w), np.float32)
+    whole[:, :c] = values
+    lying = whole.reshape(n, -1, image.block, h, w).transpose(0, 1, 3, 4, 2)
+    halo = ((0, 0), (0, 0), (image.top, image.bottom), (image.left, image.right), (0, 0))
+    return np.ascontiguousarray(np.pad(lying, halo)).astype(image.dtype.numpy, order="C")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results(name: str) -> None:
+    s, tile = CASES[name]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, s.x.channels, s.x.h, s.x.w)).astype(BF16.numpy).astype(np.float32)
+    weights = (rng.standard_normal((s.y.channels, s.x.channels, *s.kernel)) / 16).astype(BF16.numpy)
+    bias = np.pad(rng.standard_normal(s.y.channels).astype(np.float32), (0, s.padded - s.y.channels))
+    operator = Operator(pads=(s.top, s.left) * 2, strides=s.stride)
+    expected = operator.reference(x, weights.astype(np.float32), bias[: s.y.channels])
+    kernel, y = tile_products(s, MACHINE, tile), np.zeros(s.y.shape, BF16.numpy)
+    packed = [each.reshape(-1) for each in pack(weights, s, tile)]
+    interpret(kernel, [stored(s.x, x).view(np.int32).reshape(-1), *packed, bias, y.view(np.uint16).reshape(-1)])
+    wanted = stored(replace(s.y, dtype=F32), expected)
+    np.testing.assert_allclose(y.astype(np.float32), wanted, rtol=1e-2, atol=1e-3)
+    assert prove(kernel) > 0
+
+
+def test_the_second_check_accepts_what_is_proved() -> None:
+    s, tile = CASES["flat"]
+    assert check(show(tile_products(s, MACHINE, tile))) > 0
+
+
+def test_blocks_fit_the_registers_and_tiles_their_lines() -> None:
+    s = convolution((64, 64), (14, 14), 3)
+    offered = TileProducts.candidates((s,), MACHINE, Limits(), 1 << 16)
+    for each in offered:
+        block = Block(each.tile.rows, each.tile.down, each.tile.across, 16)
+        assert block.registers <= REGISTERS
+        assert all(rows <= 16 and width <= 64 for rows, width in block.shapes)
+        assert each.tile.rows <= (s.extent[0] - 1) * pitch(s) + s.extent[1]
+    assert isinstance(candidates((s,), MACHINE, Limits())[0], TileProducts)
+
+
+# ------------------------------------------------------------------------------------------------- the assembly
+def instructions(body: tuple[Stmt, ...]) -> Iterator[Instruction]:
+    for s in body:
+        if isinstance(s, Instruction):
+            yield s
+        elif isinstance(s, BLOCKS):
+            yield from instructions(s.body)
+
+
+class Tiles:
+    """The registers of the unit, and bytes of memory that their instructions read and write."""
+
+    def __init__(self, shapes: bytes, memory: Mapping[str, Array]) -> None:
+        assert shapes[0] == 1
+        widths, rows = shapes[16:32:2], shapes[48:56]
+        assert not any((*shapes[1:16], *shapes[17:32:2], *shapes[32:48], *shapes[56:]))
+        self.shapes = list(zip(rows, widths, strict=True))
+        self.memory = memory
+        self.registers: dict[int, Array] = {}
+
+    def run(self, line: str, names: Mapping[str, tuple[str, int]]) -> None:
+        """One line; ``names`` are where operands point to, (array, bytes), or ("", number)."""
+        word, *operands = re.split(r"[ ,]+(?![^(]*\))", line)
+        numbers = [int(operand.removeprefix("%%tmm")) for operand in operands if operand.startswith("%%tmm")]
+        place = re.search(r"(\d*)\(%\[(\w+)\],%\[(\w+)\],1\)", line)
+        rows, width = self.shapes[numbers[-1] if word != "tilestored" else numbers[0]]
+        if word == "tilezero":
+            self.registers[numbers[0]] = np.zeros((rows, width), np.uint8)
+        elif place is not None:
+            array, start = names[place[2]]
+            at = (start + int(place[1] or 0) + np.arange(rows) * names[place[3]][1])[:, None] + np.arange(width)
+            if word == "tileloadd":
+                self.registers[numbers[0]] = self.memory[array][at]
+            else:
+                assert word == "tilestored"
+                self.memory[array][at] = self.registers[numbers[0]]
+        else:
+            right, left, into = (self.registers[number] for number in numbers)
+            self.registers[numbers[2]] = product(word, left, right, into)
+
+
+def product(word: str, left: Array, right: Array, into: Array) -> Array:
+    """The sums of a product of tiles."""
+    assert left.shape[1] == 4 * right.shape[0]
+    if word == "tdpbf16ps":
+        a = left.view(np.uint16).view(BF16.numpy).astype(np.float32)
+        b = right.view(np.uint16).view(BF16.numpy).astype(np.float32).reshape(len(right), -1, 2)
+        parts = np.zeros((2, len(left), into.shape[1] // 4), np.float32)
+        for k, half in np.ndindex(len(right), 2):
+            parts[half] += np.outer(a[:, 2 * k + half], b[k, :, half])
+        total: Array = into.view(np.float32) + (parts[0] + parts[1])
+    else:
+        fours = left.view(np.int8 if word == "tdpbssd" else np.uint8).astype(np.int32).reshape(len(left), -1, 4)
+        weights = right.view(np.int8).astype(np.int32).reshape(len(right), -1, 4)
+        total = into.view(np.int32) + np.einsum("mkg,kng->mn", fours, weights).astype(np.int32)
+    return total.view(np.uint8)
+
+
+def emulate(name: str, block: Block, weights: Array, lefts: list[Array]) -> Array:
+    """The sums that the text of an instruction for a block computes, as bytes."""
+    begin, text = assembly(BEGIN), assembly(name)
+    assert begin is not None
+    assert text is not None
+    (table,) = re.findall(r"\{([\d, ]+)\}", "\n".join(begin.text("", "", [], block.numbers[:4])))
+    sums = np.zeros(block.down * block.rows * block.across * 64, np.uint8)
+    memory = {"W": weights, "S": sums, **{f"X{i}": left for i, left in enumerate(lefts)}}
+    tiles = Tiles(bytes(map(int, table.split(","))), memory)
+    further = [f"X{i}" for i in range(1, len(lefts))]
+    printed = text.text("W", "X0", [*further, "S"], block.numbers)
+    counts = [
+        tuple(map(int, found)) for found in re.findall(r"for \(int tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))
+    ]
+    (place,) = re.findall(r"tile_at = (.*);", "\n".join(printed))
+    steps = [int(step) for step in re.findall(r"\* (\d+)", place)]
+    (advance,) = re.findall(r"tile_w \+= (\d+);", "\n".join(printed))
+    clear, step, store = re.findall(r'volatile\("(.*?)" : : (.*?) : "memory"', "\n".join(printed))
+
+    def run(lines: tuple[str, str], w: int = 0, at: int = 0) -> None:
+        names = {"w": ("W", w), "s": ("S", 0), **{f"x{i}": (f"X{i}", at) for i in range(len(lefts))}}
+        names |= {name: ("", int(number)) for name, number in re.findall(r'\[(\w+)\] "r"\((\d+)L\)', lines[1])}
+        for line in lines[0].split("\\n"):
+            tiles.run(line, names)
+
+    run(clear)
+    for turn, index in enumerate(np.ndindex(*counts)):
+        run(step, turn * int(advance), sum(i * n for i, n in zip(index, steps, strict=True)))
+    run(store)
+    return sums
+
+
+@pytest.mark.parametrize("name", ["tile_bf16", "tile_i8", "tile_u8"])
+@pytest.mark.parametrize(("rows", "down", "across"), [(5, 2, 2), (16, 1, 2), (3, 6, 1), (7, 3, 1)])
+def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: int, across: int) -> None:
+    """Every register and address of it, on a model of the unit."""
+    rng = np.random.default_rng(1)
+    block = Block(rows, down, across, 16, 128, ((2, 4096), (1, 64), (3, 64)))
+    of_bf16 = name == "tile_bf16"
+    numbers = rng.standard_normal if of_bf16 else lambda n: rng.integers(-128, 128, n)
+    kind = BF16.numpy if of_bf16 else np.int8
+    each = 2 if of_bf16 else 1
+    lefts = [np.ascontiguousarray(numbers(8192 // each)).astype(kind).view(np.uint8) for _ in range(down)]
+    weights = np.ascontiguousarray(numbers(6 * across * 1024 // each)).astype(kind)
+    sums = emulate(name, block, weights.view(np.uint8), lefts).view(np.float32 if of_bf16 else np.int32)
+    groups = 4 // each
+    right = weights.reshape(6, across, 16, 16, groups).astype(np.float64)
+    left_kind = np.uint8 if name == "tile_u8" else kind
+    wanted = np.zeros((down, rows, across, 16))
+    for step, (c, tap) in enumerate(np.ndindex(2, 3)):
+        start = c * 4096 + tap * 64
+        for i, r in np.ndindex(down, rows):
+            line = lefts[i][start + r * 128 :][:64].view(left_kind).astype(np.float64).reshape(16, groups)
+            wanted[i, r] += np.einsum("kg,vkng->vn", line, right[step])
+    np.testing.assert_allclose(sums.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3 if of_bf16 else 0)
