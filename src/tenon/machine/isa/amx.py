@@ -1,9 +1,9 @@
 """x86's AMX: products of tiles of up to 16 rows of 64 bytes, in eight registers of their own.
 
 A tile of bf16 has 16 rows of 32 numbers of the left factor, or 16 pairs of rows by 16 columns of the right one, whose
-pairs are words; of bytes 64 numbers and fours.  ``tiles_begin`` says how large the tiles of the registers are,
-``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_i8`` and ``tile_u8`` (left factors have no sign) make a
-block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32 or i32.
+pairs are words; of bytes 64 numbers and fours.  ``tiles_begin`` says how large the tiles of the registers are, and
+``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_i8`` and ``tile_u8`` (left factors without sign) make
+a block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32 or i32.
 
 A step of bf16 adds the sum of the even products and that of the odd ones, each in order from zero, as TDPBF16PS does.
 It takes subnormal operands and results for zeros, which the other forms keep.
