@@ -15,7 +15,7 @@ from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.isa import assembly
-from tenon.machine.isa.amx import BEGIN, REGISTERS, Block
+from tenon.machine.isa.amx import BEGIN, REGISTERS, TileBlock
 from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.conv import Conv
@@ -92,7 +92,7 @@ def test_blocks_fit_the_registers_and_tiles_their_lines() -> None:
     s = convolution((64, 64), (14, 14), 3)
     offered = TileProducts.candidates((s,), MACHINE, Limits(), 1 << 16)
     for each in offered:
-        block = Block(each.tile.rows, each.tile.down, each.tile.across, 16)
+        block = TileBlock(each.tile.rows, each.tile.down, each.tile.across, 16)
         assert block.registers <= REGISTERS
         assert all(rows <= 16 and width <= 64 for rows, width in block.shapes)
         assert each.tile.rows <= (s.extent[0] - 1) * pitch(s) + s.extent[1]
@@ -157,7 +157,7 @@ def product(word: str, left: Array, right: Array, into: Array) -> Array:
     return total.view(np.uint8)
 
 
-def emulate(name: str, block: Block, weights: Array, lefts: list[Array]) -> Array:
+def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> Array:
     """The sums that the text of an instruction for a block computes, as bytes."""
     begin, text = assembly(BEGIN), assembly(name)
     assert begin is not None
@@ -168,9 +168,7 @@ def emulate(name: str, block: Block, weights: Array, lefts: list[Array]) -> Arra
     tiles = Tiles(bytes(map(int, table.split(","))), memory)
     further = [f"X{i}" for i in range(1, len(lefts))]
     printed = text.text("W", "X0", [*further, "S"], block.numbers)
-    counts = [
-        tuple(map(int, found)) for found in re.findall(r"for \(int tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))
-    ]
+    counts = [int(n) for n in re.findall(r"for \(int tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))]
     (place,) = re.findall(r"tile_at = (.*);", "\n".join(printed))
     steps = [int(step) for step in re.findall(r"\* (\d+)", place)]
     (advance,) = re.findall(r"tile_w \+= (\d+);", "\n".join(printed))
@@ -194,7 +192,7 @@ def emulate(name: str, block: Block, weights: Array, lefts: list[Array]) -> Arra
 def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: int, across: int) -> None:
     """Every register and address of it, on a model of the unit."""
     rng = np.random.default_rng(1)
-    block = Block(rows, down, across, 16, 128, ((2, 4096), (1, 64), (3, 64)))
+    block = TileBlock(rows, down, across, 16, 128, ((2, 4096), (1, 64), (3, 64)))
     of_bf16 = name == "tile_bf16"
     numbers = rng.standard_normal if of_bf16 else lambda n: rng.integers(-128, 128, n)
     kind = BF16.numpy if of_bf16 else np.int8

@@ -27,7 +27,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.estimate import overlapped, slowest, streamed
 from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
-from tenon.machine.isa.amx import REGISTERS, Block
+from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
@@ -137,7 +137,7 @@ def _ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
 
 
 def _fits(s: Conv, down: int, across: int) -> bool:
-    held = Block(1, down, across, 1).registers <= REGISTERS
+    held = TileBlock(1, down, across, 1).registers <= REGISTERS
     return held and across <= s.padded // CHANNELS
 
 
@@ -149,7 +149,7 @@ def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
     for _, _, rows, count in parts(s, tile):
         for _, number, down in segments(count, tile.down):
             for _, groups, across in segments(s.padded // CHANNELS, tile.across):
-                block = Block(rows, down, across, words_of(s))
+                block = TileBlock(rows, down, across, words_of(s))
                 product = unit.time * max(rows, _FLOOR) / 16
                 step = max(down * across * product, (down + across) * _LOAD)
                 finish = _FINISH * rows * down * across

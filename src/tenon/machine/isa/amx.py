@@ -51,7 +51,7 @@ static inline int tiles_ready(void) {{
 
 
 @dataclass(frozen=True)
-class Block:
+class TileBlock:
     """The numbers of an instruction for a block of ``down x across`` tiles of sums, each of ``rows`` positions by 16
     channels.  A step multiplies ``words`` words of every position, which lie ``apart`` bytes after those of the
     position before; ``loops`` are (iterations, bytes from one to the next), outermost first.  Weights lie in the order
@@ -65,7 +65,7 @@ class Block:
     loops: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> Block:
+    def of(cls, numbers: Sequence[int]) -> TileBlock:
         """The inverse of ``numbers``."""
         loops = tuple(zip(numbers[5::2], numbers[6::2], strict=True))
         rows, down, across, words, *rest = numbers
@@ -102,7 +102,7 @@ class Block:
 
 
 def _begin(_weights: str, _inputs: str, _: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    shapes = Block.of(numbers).shapes
+    shapes = TileBlock.of(numbers).shapes
     spare = REGISTERS - len(shapes)
     widths = [byte for _, width in shapes for byte in (width, 0)] + [0] * (2 * spare + 16)
     rows = [row for row, _ in shapes] + [0] * (spare + 8)
@@ -121,7 +121,7 @@ def _end(_weights: str, _inputs: str, _: Sequence[str], _numbers: Sequence[int])
 
 def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
     """``rest``: the inputs of further rows of tiles, then the sums."""
-    block = Block.of(numbers)
+    block = TileBlock.of(numbers)
     lefts, sums = [inputs, *rest[:-1]], rest[-1]
     nest = [(f"{LOCAL}{'abcdef'[i]}", n, step) for i, (n, step) in enumerate(block.loops) if n > 1]
     place = " + ".join(f"{name} * {step}" for name, _, step in nest) or "0"
@@ -145,7 +145,7 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
     return ["{", *lines, "}"]
 
 
-def _step(product: str, block: Block) -> list[str]:
+def _step(product: str, block: TileBlock) -> list[str]:
     """A factor is loaded just before the first product that needs it."""
     lines, loaded = list[str](), set[int]()
     for i in range(block.down):

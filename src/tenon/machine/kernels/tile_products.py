@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tenon.machine.isa.amx import BEGIN, END, Block
+from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
@@ -114,7 +114,7 @@ def pack(weights: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Context:
+class _TileContext:
     """What all blocks of a kernel share; ``store`` finishes and stores a vector of sums at (image, channel, row,
     column)."""
 
@@ -180,7 +180,7 @@ def _blocks(
 ) -> Kernel:
     unit = unit_of(s, machine)
     assert unit is not None
-    p = _Context(k, s, tile, unit, x, store)
+    p = _TileContext(k, s, tile, unit, x, store)
     with k.loop("n", s.y.n) as n:
         for (first, count, across), w in zip(segments(s.padded // CHANNELS, tile.across), ws, strict=True):
             inside = _inside(s, across)
@@ -194,7 +194,7 @@ def _blocks(
     return k.done()
 
 
-def _group(p: _Context, weights: tuple[Tensor, Index], at: tuple[Index, Index], across: int) -> None:
+def _group(p: _TileContext, weights: tuple[Tensor, Index], at: tuple[Index, Index], across: int) -> None:
     """All positions by ``across`` tiles of channels; ``at`` is (image, first channel)."""
     for block, places in _runs(p, across):
         about = f"{block.down} x {block.rows} positions by {across * CHANNELS} output channels"
@@ -212,12 +212,12 @@ Places = list[tuple[Index, Index]]
 """Row and column of the first position of each tile of a block."""
 
 
-def _runs(p: _Context, across: int) -> Iterator[tuple[Block, Places]]:
+def _runs(p: _TileContext, across: int) -> Iterator[tuple[TileBlock, Places]]:
     """The blocks of positions, equal ones in one loop."""
     apart = p.s.stride[1] * p.s.x.block * p.s.x.dtype.bytes
     for left, per_row, rows, count in parts(p.s, p.tile):
         for start, number, down in segments(count, p.tile.down):
-            block = Block(rows, down, across, words_of(p.s), apart, _loops(p.s))
+            block = TileBlock(rows, down, across, words_of(p.s), apart, _loops(p.s))
             with p.k.instruction(BEGIN, (), *block.numbers[:4]):
                 pass
             with p.k.loop("j", number) as j:
@@ -239,7 +239,9 @@ def _loops(s: Conv) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _block(p: _Context, block: Block, weights: tuple[Tensor, Index], at: tuple[Index, Index], places: Places) -> None:
+def _block(
+    p: _TileContext, block: TileBlock, weights: tuple[Tensor, Index], at: tuple[Index, Index], places: Places
+) -> None:
     """Sums of one block, and what is stored of them; ``at`` is (image, first channel)."""
     k, s, (n, channel) = p.k, p.s, at
     dtype = F32 if p.unit.sums is DType.F32 else I32
@@ -259,7 +261,7 @@ def _input(s: Conv, row: Index, col: Index) -> Index:
     return (row * s.stride[0] + down) * pitch(s) + col * s.stride[1] + right
 
 
-def _store(p: _Context, sums: Tensor, of: tuple[int, Index, int], at: tuple[Index, Index, Index, Index]) -> None:
+def _store(p: _TileContext, sums: Tensor, of: tuple[int, Index, int], at: tuple[Index, Index, Index, Index]) -> None:
     """Results of one position, unless it lies between rows."""
     k, s, (i, r, across), (n, channel, row, col) = p.k, p.s, of, at
     facts = list[Index]()
@@ -271,7 +273,7 @@ def _store(p: _Context, sums: Tensor, of: tuple[int, Index, int], at: tuple[Inde
 
 
 def _sums(
-    p: _Context, block: Block, weights: tuple[Tensor, Index], at: tuple[Index, list[Index]], sums: Tensor
+    p: _TileContext, block: TileBlock, weights: tuple[Tensor, Index], at: tuple[Index, list[Index]], sums: Tensor
 ) -> None:
     """The meaning of the instruction."""
     k, s, (w, o), (n, first), lanes = p.k, p.s, weights, at, CHANNELS
@@ -289,8 +291,8 @@ def _sums(
 
 
 def _row(
-    p: _Context,
-    block: Block,
+    p: _TileContext,
+    block: TileBlock,
     words: tuple[Index, Index, Index, Index],
     weights: tuple[Tensor, Index, Index],
     sums: tuple[Tensor, int, Index],
