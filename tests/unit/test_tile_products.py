@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from check_kernels import check
 from interpret import interpret
+from lowered import make_site, run_site, settle
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.tile_products import TileProducts
@@ -26,6 +28,8 @@ from tenon.machine.targets.registry import named
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.conv import Conv as Operator
+from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.requantize import quantized_multipliers
 
 ROW = named("x86-64-amx")
 assert ROW is not None
@@ -97,6 +101,34 @@ def test_blocks_fit_the_registers_and_tiles_their_lines() -> None:
         assert all(rows <= 16 and width <= 64 for rows, width in block.shapes)
         assert each.tile.rows <= (s.extent[0] - 1) * pitch(s) + s.extent[1]
     assert isinstance(candidates((s,), MACHINE, Limits())[0], TileProducts)
+
+
+INTEGERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "1x1": ((1, 70, 3, 5), (33, 70, 1, 1), {}),
+    "3x3": ((1, 17, 4, 4), (16, 17, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    "1d": ((1, 20, 9), (20, 20, 3), {"pads": (1, 1)}),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
+    """Of both kinds, although another unit of the machine takes those without sign only."""
+    x, w, more = INTEGERS[name]
+    rng, least = np.random.default_rng(3), int(np.iinfo(dtype).min)
+    data, weights = rng.integers(least, least + 256, x).astype(dtype), rng.integers(-128, 128, w).astype(np.int8)
+    real = rng.uniform(0.5, 2, w[0]) / (np.sqrt(np.prod(w[1:])) * 60)
+    bias = rng.integers(-9000, 9000, w[0]).astype(np.int32)
+    arrays: list[Array] = [data, weights, bias, *quantized_multipliers(real.tolist())]
+    bounds: dict[str, Any] = {"low": least, "high": least + 255, "zero": least + 120, "to": DType.of(data.dtype).value}
+    assert ROW is not None
+    op = IntegerConv("double", least + 125, scale=0.25, **more, **bounds)
+    site = make_site(op, arrays, ROW.machine, (1, 2, 3, 4))
+    algorithm = next(each for each in op.candidates(site) if isinstance(each, TileProducts))
+    site = settle(op, replace(site, algorithm=algorithm))
+    assert site.input(0).layout.block == {70: 64, 17: 32, 20: 32}[x[1]]
+    (result,) = run_site(op, site, arrays)
+    np.testing.assert_array_equal(result, op.reference(*arrays))
 
 
 # ------------------------------------------------------------------------------------------------- the assembly
