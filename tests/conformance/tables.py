@@ -52,10 +52,11 @@ Gradient is written out as nodes, through {gradients}.
 The elements of a sequence X are inputs or outputs of their own, `X[0]`, `X[1]` and so on; there are as many as shapes
 are given for. An optional input without a shape is absent. A Loop ends after a number of iterations or by a
 condition, both of which may be computed at run time. What it stacks has its largest extent, which must be known when
-compiling, and its true one beside it; so is a sequence to which each iteration appends one element. Other loops that
-change the shapes of their states or the lengths of sequences are unrolled: the number of their iterations must be
-known. Of an If whose condition is not known, one of both branches runs; where these differ in extents, the result has
-the larger ones and its true ones beside it.
+compiling, and its true one beside it; so is a sequence to which each iteration appends one element. A state may change
+its extents from iteration to iteration, up to largest ones that follow from the number of iterations or that the user
+states. Other loops that change the lengths of sequences are unrolled: the number of their iterations must be known. Of
+an If whose condition is not known, one of both branches runs; where these differ in extents, the result has the larger
+ones and its true ones beside it.
 
 Results are compared at ONNX's own tolerances, and at no less than two units in the last place for floats of 16 bits,
 whose expected values hold the roundings of every intermediate result. Two cases pass against expectations that are

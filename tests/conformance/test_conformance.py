@@ -4,6 +4,7 @@ all.
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -13,6 +14,8 @@ from conformance.__main__ import expected_failures, quick, summary, unexpected
 from conformance.cases import cases
 from conformance.exact import EXACT, expected
 from conformance.harness import attempt_all
+from conformance.run import flat, imported, ports
+from tenon.network.ops.scan import Scan
 
 
 @pytest.fixture(autouse=True)
@@ -21,11 +24,25 @@ def _needs_gcc() -> None:
         pytest.skip("gcc is not installed")
 
 
+KEPT = {"test_loop11": 5, "test_scan_sum": 3, "test_scan9_sum": 3, "test_scan9_multi_state": 3, "test_scan9_scalar": 5}
+"""Cases of control flow of which the graph has a loop, and how often that runs; others have bodies that differ from
+iteration to iteration (elements of sequences), or fewer steps than loops have."""
+
+
 def test_smallest_cases_have_the_expected_outcomes() -> None:
-    chosen = quick(cases(), 1)
+    """And all cases of If, Loop, Scan and sequences, whose loops stay loops."""
+    everything = list(cases())
+    control = [c for c in everything if c.kind == "node" and re.match("test_(if|loop|scan_|scan9|sequence_)", c.name)]
+    chosen = list(dict.fromkeys([*quick(everything, 1), *control]))
     outcomes = attempt_all(chosen, 2)
     assert len({c.operator for c in chosen}) > 190
     assert not unexpected(outcomes, expected_failures()), summary(outcomes)
+    assert len(control) > 20
+    assert all(o.status == "passed" for o in outcomes if o.name in {c.name for c in control}), summary(outcomes)
+    for case in control:
+        graph, _ = imported(case, flat(zip(ports(case.model)[0], case.data[0][0], strict=False)))
+        counts = [node.op.count for node in graph if isinstance(node.op, Scan)]
+        assert counts == ([KEPT[case.name]] if case.name in KEPT else []), case.name
 
 
 def test_only_rounding_noise_in_expected_values_is_recomputed() -> None:

@@ -96,13 +96,19 @@ def test_paddle_branches_of_different_extents() -> None:
         x = np.array([[1, 2, 3, 4]], np.float32) * sign
         results = evaluate(graph, {"x": x})
         ((axis, held),) = graph.extents["y"]
-        assert (axis, results[held]) == (0, rows)
+        assert (axis, int(results[held])) == (0, rows)
         np.testing.assert_array_equal(results["y"][:rows], np.concatenate([x, x])[:rows])
 
 
-@pytest.mark.parametrize(("steps", "loop"), [(5, False), (50, True), (None, True)])
-def test_paddle_while(steps: int | None, loop: bool) -> None:
-    """y = x, doubled and halved plus 1 in each step, as often as a constant or the rounded first element says."""
+@pytest.mark.parametrize(
+    ("steps", "dtype", "loop"),
+    [(5, 5, False), (5, 3, True), (2, 3, False), (50, 5, True), (50, 3, True), (None, 5, True)],
+)
+def test_paddle_while(steps: int | None, dtype: int, loop: bool) -> None:
+    """y = x, doubled and halved plus 1 in each step, as often as a constant or the rounded first element says.
+
+    Where integers (3) count the steps and their number is known, a node repeats the body so often.
+    """
     first = paddle_operator("slice", {"Input": "x"}, {"Out": "n"}, axes=[1], starts=[0], ends=[1], decrease_axis=[1])
     body = [
         paddle_operator("elementwise_add", {"X": "y", "Y": "one"}, {"Out": "y"}),
@@ -110,15 +116,16 @@ def test_paddle_while(steps: int | None, loop: bool) -> None:
         paddle_operator("less_than", {"X": "i", "Y": "n"}, {"Out": "c"}),
     ]
     operators = [
-        filled("n", steps) if steps is not None else first,
-        filled("i", 0),
+        filled("n", steps, dtype=dtype) if steps is not None else first,
+        filled("i", 0, dtype=dtype),
         filled("one", 1),
         paddle_operator("scale", {"X": "x"}, {"Out": "y"}, scale=2.0),
         paddle_operator("less_than", {"X": "i", "Y": "n"}, {"Out": "c"}),
         block_operator("while", {"Condition": "c", "X": ["y", "i"]}, "y"),
     ]
     graph = importers.load(program(operators, body))
-    assert any(isinstance(n.op, Scan) for n in graph) is loop
+    counts = [n.op.counted for n in graph if isinstance(n.op, Scan)]
+    assert counts == ([dtype == 5] if loop else [])
     for number in (0, 3, 40):
         x = np.array([[number, 2, 3, 4]], np.float32)
         right = x * 2 + (number if steps is None else steps)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx.parser
 import pytest
 
 import tenon
 from exact_onnxruntime import session
+from sized_models import check
 from tenon.errors import InputError, ModelError
 from tenon.machine.plan.program import Repeat
 from tenon.network.graph.evaluate import evaluate
@@ -114,21 +117,19 @@ MODELS = {
         " { p = Sub(t, r) q = Mul(p, o) u = Tanh(q) v = Identity(u) }> (s, x, w)",
     ),
 }
+GROWING = (
+    "(int64 i, bool c, float[k,3] t) => (bool d, float[l,3] u)"
+    "{ d = Identity(c) h = Mul(s, s) u = Concat <axis: int = 0> (t, h) }"
+)
 UNROLLED = {
-    # the state grows
+    # the state grows, few times
     "growing": (
-        "(float[1,3] s) => (float[41,3] y)",
-        "n = Constant <value = int64 {40}> ()"
-        + loop(
-            "(int64 i, bool c, float[k,3] t) => (bool d, float[l,3] u)"
-            "{ d = Identity(c) h = Mul(s, s) u = Concat <axis: int = 0> (t, h) }",
-            trips="n",
-            holds="yes",
-        ),
+        "(float[1,3] s) => (float[21,3] y)",
+        "n = Constant <value = int64 {20}> ()" + loop(GROWING, trips="n", holds="yes"),
     ),
-    "few": (
+    "two": (
         "(float[3] s) => (float[3] y)",
-        "n = Constant <value = int64 {4}> ()"
+        "n = Constant <value = int64 {2}> ()"
         + loop(
             "(int64 i, bool c, float[3] t) => (bool d, float[3] u) { d = Identity(c) u = Exp(t) }",
             trips="n",
@@ -199,6 +200,141 @@ def test_bodies_that_become_nodes(name: str) -> None:
     assert not loops(graph)
     given = feeds(graph, 1)
     close(evaluate(graph, given), session(made).run(None, given), graph)
+
+
+def test_short_loops_on_microcontrollers() -> None:
+    """The code does not grow with the number of iterations."""
+    calls = []
+    for trips in (3, 32):
+        ports, nodes = MODELS["known"]
+        made = content(ports.replace("40", str(trips)), nodes.replace("40", str(trips)))
+        calls.append(len(tenon.compile(made, target="cortex-m4", threads=1).program.calls))
+    assert calls[0] == calls[1]
+
+
+def run_of(sizes: dict[str, int], **feeds: Array | int) -> tuple[dict[str, Array], dict[str, int]]:
+    return {name: np.asarray(value) for name, value in feeds.items()}, sizes
+
+
+def rows(count: int) -> Array:
+    return np.random.default_rng(count).normal(0, 1, (count, 3)).astype(np.float32)
+
+
+AXIS = "a = Constant <value_ints: ints = [0]> ()"
+CHANGING: dict[str, tuple[str, str, dict[str, tenon.Size], dict[str, int], list[Any]]] = {
+    # rows that are appended, as often as a run says, to a state of an extent that a run says
+    "appended": (
+        "(float[L,3] s, int64 n) => (float[k,3] y, float[m,3] z)",
+        AXIS
+        + loop(
+            "(int64 i, bool c, float[k,3] t) => (bool d, float[l,3] u, float[3] v)"
+            "{ d = Identity(c) h = ReduceMean <keepdims: int = 1> (t, a) u = Concat <axis: int = 0> (t, h)"
+            " v = ReduceMax <keepdims: int = 0> (u, a) }",
+            trips="n",
+            holds="yes",
+            outputs="y, z",
+        ),
+        {"L": tenon.Size("L", 1, 4)},
+        {"n": 6},
+        [run_of({"L": rank}, s=rows(rank), n=n) for rank, n in ((1, 0), (4, 6), (2, 3))],
+    ),
+    # as often as a constant says: the extent of the result is known
+    "known": (
+        "(float[1,3] s) => (float[41,3] y)",
+        "n = Constant <value = int64 {40}> ()" + loop(GROWING, trips="n", holds="yes"),
+        {},
+        {},
+        [run_of({}, s=rows(1))],
+    ),
+    # the last four rows, without end but for a condition
+    "window": (
+        "(float[2,3] s, float e) => (float[k,3] y)",
+        AXIS
+        + "ends = Constant <value_ints: ints = [-4, 1000]> () one = Constant <value_ints: ints = [1]> ()"
+        + " start, end = Split <num_outputs: int = 2> (ends)"
+        + loop(
+            "(int64 i, bool c, float[k,3] t) => (bool d, float[l,3] u) {"
+            " h = ReduceMean <keepdims: int = 1> (t, a) q = Concat <axis: int = 0> (t, h)"
+            " u = Slice(q, start, end, a) f = Cast <to: int = 1> (i) d = Less(f, e) }",
+            trips='""',
+            holds="yes",
+        ),
+        {},
+        {},
+        [run_of({}, s=rows(2), e=np.array(e, np.float32)) for e in (0, 1, 5)],
+    ),
+    # a branch of the body decides whether it grows; how far, the user says
+    "branch": (
+        "(float[L,3] s, int64 n, float e) => (float[k,3] y, float[m,3] z)",
+        AXIS
+        + loop(
+            "(int64 i, bool c, float[k,3] t, float[m,3] o) => (bool d, float[l,3] u, float[p,3] r) {"
+            " d = Identity(c) m = ReduceMean <keepdims: int = 1> (t, a) f = Cast <to: int = 1> (i) g = Less(f, e)"
+            " u = If (g) <then_branch = th () => (float[q,3] v) { v = Concat <axis: int = 0> (t, m) },"
+            " else_branch = el () => (float[w,3] x) { x = Neg(t) }> r = Softmax <axis: int = 0> (o) }",
+            trips="n",
+            holds="yes",
+            states="s, s",
+            outputs="y, z",
+        ),
+        {"L": tenon.Size("L", 1, 4)},
+        {"s": 9},
+        [run_of({"L": 2}, s=rows(2), n=n, e=np.array(e, np.float32)) for n, e in ((0, 1), (3, 1), (9, 7))],
+    ),
+    # of the input, the rows up to the number of the iteration, which is less than the extent
+    "prefix": (
+        "(float[L,3] x, float[3] s) => (float[3] y)",
+        AXIS
+        + "shape = Shape(x) first = Constant <value_int: int = 0> () n = Gather(shape, first)"
+        + loop(
+            "(int64 i, bool c, float[3] t) => (bool d, float[3] u) {"
+            " d = Identity(c) o = Constant <value_ints: ints = [1]> () e = Add(i, o) w = Slice(x, a, e, a)"
+            " m = ReduceMean <keepdims: int = 0> (w, a) u = Add(t, m) }",
+            trips="n",
+            holds="yes",
+        ),
+        {"L": tenon.Size("L", 1, 8)},
+        {},
+        [run_of({"L": n}, x=rows(n), s=rows(1)[0]) for n in (1, 3, 8)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_extents_that_change(name: str) -> None:
+    """States and what bodies read have extents that a run decides, or that iterations change."""
+    ports, nodes, sizes, most, runs = CHANGING[name]
+    model = onnx.ModelProto.FromString(content(ports, nodes))
+    assert loops(check(model, sizes, runs, max=most))
+
+
+def test_a_state_that_becomes_too_large_ends_the_run() -> None:
+    ports, nodes, sizes, *_ = CHANGING["branch"]
+    graph = tenon.load(content(ports, nodes), shapes=sizes, max={"s": 4})
+    with tenon.open(tenon.compile(graph, no_tuning=True)) as engine:
+        engine.run({"s": rows(2), "n": np.array(9), "e": np.float32(2)})
+        with pytest.raises(InputError, match="size"):
+            engine.run({"s": rows(2), "n": np.array(9), "e": np.float32(3)})
+
+
+@pytest.mark.parametrize("trips", [2, 7])
+def test_values_inside_of_bodies_are_bounded_by_their_names(trips: int) -> None:
+    """Whether the body is in the graph once or several times."""
+    nodes = f"n = Constant <value = int64 {{{trips}}}> () {AXIS}" + loop(
+        "(int64 i, bool c, float[3] t) => (bool d, float[3] u) {"
+        " d = Identity(c) r = ReduceSum <keepdims: int = 0> (t, a) p = Abs(r)"
+        " count = Cast <to: int = 7> (p) one = Constant <value_int: int = 1> ()"
+        " first = Constant <value_int: int = 0> ()"
+        " g = Range(first, count, one) h = Cast <to: int = 1> (g) w = Sin(h)"
+        " m = ReduceSum <keepdims: int = 0> (w, a) u = Add(t, m) }",
+        trips="n",
+        holds="yes",
+    )
+    made = content("(float[3] s) => (float[3] y)", nodes)
+    with pytest.raises(ModelError, match=r"limit \('count'\) is computed at run time.*--max count=N"):
+        tenon.load(made)
+    runs = [run_of({}, s=rows(n)[0] * 9) for n in (1, 2, 3)]
+    check(onnx.ModelProto.FromString(made), {}, runs, compiled=trips > 2, max={"count": 40})
 
 
 EMPTY = "SequenceEmpty <dtype: int = 1> ()"
@@ -286,7 +422,7 @@ def test_size_does_not_depend_on_the_iterations() -> None:
                 trips="n",
                 holds="yes",
             ),
-            r"a state of its loop is f32\[5\] first and then f32\[10\]",
+            "its state 's' changes its extent along axis 0, and how large .* --max s=N; or fix --value n=",
         ),
         (
             "(int64 n, float[5] s) => (float[5] y)",

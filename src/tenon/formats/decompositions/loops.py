@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from tenon.formats.decompositions.branches import BranchNodes, imported
+from tenon.formats.decompositions.branches import BranchNodes
 from tenon.formats.decompositions.counted_loops import LoopState, counts, first_number, known_count, written_row
+from tenon.formats.decompositions.loop_states import MOST_ROUNDS, StateExtents, StatesChangedError, fitted
 from tenon.formats.graph_builder.errors import RefusedError, UntypedError
 from tenon.formats.graph_builder.node_context import NodeBuilder
 from tenon.network.graph.graph import Array, Origin, Value
 from tenon.network.graph.outline import outline
-from tenon.network.graph.sizes import Expression, extreme
+from tenon.network.graph.sizes import Expression, UndecidedError, expression, extreme, same, symbol
 from tenon.network.graph.types import LARGEST_BUFFER, DType, TensorType
 from tenon.network.graph.writer import Writer, is_known
 from tenon.network.ops.comparison import Where
@@ -50,11 +52,13 @@ def scan(
     slice to the first.
     """
     loop = LoopNode(builder.writer, builder.origin, name)
-    cut, kept = [loop.slice(v) for v in slices], [loop.state(v) for v in states]
-    before = len(builder.writer.graph)
-    after, results = iteration(cut, kept)
-    if not all(map(is_known, (*after, *results))):  # a problem of the model, which was reported
-        return after, results
+    with builder.writer.sizes.inside():
+        cut, kept = [loop.slice(v) for v in slices], [loop.state(v) for v in states]
+        before = len(builder.writer.graph)
+        after, results = iteration(cut, kept)
+        if not all(map(is_known, (*after, *results))):  # a problem of the model, which was reported
+            return after, results
+        after = loop.fitted(after)
     nodes = builder.writer.graph.nodes[before:]
     body = BranchNodes(builder.writer.graph, nodes, [*after, *results])
     return loop.finish(body, after, results, slices[0].type.dims[0], reverse=reverse)
@@ -80,10 +84,26 @@ class LoopNode:
         """The value in the body of a slice of this tensor along axis 0."""
         return self._held(self.slices, whole, TensorType(whole.type.dtype, whole.type.dims[1:]))
 
+    def fitted(self, after: Sequence[Value]) -> list[Value]:
+        """The next states in buffers of the present ones.  Raises RefusedError where their extents differ."""
+        made, sizes = list[Value](), self.writer.sizes
+        for value, (first, held) in zip(after, self.states, strict=True):
+            if not _alike(value, held) or not all(map(same, sizes.of(held), sizes.of(value))):
+                raise RefusedError(f"a state of its loop is {first.type} first and has another shape then")
+            made.append(fitted(self.writer, value, held.type.dims, self.origin))
+        return made
+
     def _held(self, pairs: list[tuple[Value, Value]], outside: Value, type: TensorType) -> Value:
-        name = self.writer.names.fresh(f"{outside.name}_in_loop")
-        pairs.append((outside, Value(name, TensorType(type.dtype, type.dims, quant=type.quant))))
-        return pairs[-1][1]
+        names, sizes = self.writer.names, self.writer.sizes
+        name = names.fresh(f"{outside.name}_in_loop")
+        names.stands_for(name, names.stem(outside.name))
+        inside = Value(name, TensorType(type.dtype, type.dims, quant=type.quant))
+        cut = outside.type.rank - type.rank
+        if own := {axis - cut: e for axis, e in sizes.extents.get(outside, {}).items() if axis >= cut}:
+            sizes.extents[inside] = own
+        sizes.held.add(inside)
+        pairs.append((outside, inside))
+        return inside
 
     def finish(
         self,
@@ -106,10 +126,35 @@ class LoopNode:
         graph, outside = outline(self.writer.graph, body.nodes, inputs, [*after, *results], self.name)
         given = [value for value, _ in (*self.states, *self.slices)]
         op = Scan(count, len(self.states), len(self.slices), reverse, counted)
-        names = [f"{self.name}_{i}" for i in range(len(graph.outputs))]
+        names = [self.writer.fresh(f"{self.name}_{i}") for i in range(len(graph.outputs))]
         given += [self.alike.get(value, value) for value in outside]
-        outputs = self.writer.add(op, given, names, self.origin, [graph])
+        outputs = self.writer.plain(op, given, names, self.origin, [graph])
+        self._state_extents(outputs, after, results)
         return outputs[: len(after)], outputs[len(after) :]
+
+    def _state_extents(self, outputs: Sequence[Value], after: Sequence[Value], results: Sequence[Value]) -> None:
+        """Let the outputs of the node have the extents that they have in the body, if these are known outside of it."""
+        sizes = self.writer.sizes
+        for value, inside in zip(outputs, (*after, *results), strict=True):
+            for axis, extent in sizes.extents.get(inside, {}).items():
+                try:
+                    sizes.number(extent, self.origin)
+                except UndecidedError:
+                    if inside in results:
+                        what = f"it stacks '{inside.name}', whose extents each iteration may change"
+                        raise RefusedError(what, "cut the model around it with --from and --to") from None
+                    continue
+                place = axis if value.type.rank == inside.type.rank else axis + 1
+                sizes.extents.setdefault(value, {})[place] = extent
+
+
+def is_simple(writer: Writer, before: int) -> bool:
+    """Whether loops among the nodes from number ``before`` on run a number of times, and their states have extents,
+    that are known when compiling."""
+    loops = [node for node in writer.graph.nodes[before:] if isinstance(node.op, Scan)]
+    return not any(
+        node.op.counted or node.output.name in writer.sizes.growing for node in loops if isinstance(node.op, Scan)
+    )
 
 
 class LongLoopError(RefusedError):
@@ -159,16 +204,37 @@ Body = Callable[[Value, Sequence[Value]], RepeatedBody]
 """f(number of the iteration, an i64 of rank 0; states) -> what the body gives."""
 
 
+def _alike(value: Value, other: Value) -> bool:
+    """Whether two tensors have the same type but for their extents."""
+    return is_known(value) and (value.type.dtype, value.type.rank) == (other.type.dtype, other.type.rank)
+
+
+class Restorable(Protocol):
+    """An importer whose state can be returned to."""
+
+    @property
+    def writer(self) -> Writer: ...
+
+    def mark(self) -> Any: ...
+
+    def restore(self, mark: Any) -> None: ...
+
+
 def repeat(
-    writer: Writer, origin: Origin, repetition: Repetition, states: Sequence[Value], add_body: Body, most: int | None
+    builder: Restorable,
+    origin: Origin,
+    repetition: Repetition,
+    states: Sequence[Value],
+    add_body: Body,
+    most: int | None,
 ) -> Repeated:
     """A loop whose end may be decided at run time.
 
     ``most`` bounds the number of iterations where ``repetition`` does not.  Raises RefusedError where the body does not
     fit into a loop, or where results are stacked and the largest number of iterations is not known; UntypedError where
-    types are not known.
+    types are not known.  ``add_body`` is called again where shapes of states change in an iteration.
     """
-    return _Repeating(writer, origin, repetition, most).run(states, add_body)
+    return _Repeating(builder, origin, repetition, most).run(states, add_body)
 
 
 class _StatePlan:
@@ -180,7 +246,7 @@ class _StatePlan:
     """
 
     def __init__(self, loop: LoopNode, states: Sequence[LoopState], count: int | None) -> None:
-        self.states, self.count = states, count
+        self.states, self.count, self.sizes = states, count, loop.writer.sizes
         self.kinds = [self.kind(states, state) for state in states]
         self.following = self.chosen("carried", lambda state: state.following)
         self.rows = self.chosen("row", lambda state: written_row(states, state))
@@ -192,6 +258,8 @@ class _StatePlan:
     def kind(self, states: Sequence[LoopState], state: LoopState) -> str:
         if state.following is state.held:
             return "alike"
+        if state.held in self.sizes.extents:
+            return "carried"
         if self.count is not None and self.count < LARGEST_COUNT and counts(state) and first_number(state) is not None:
             return "counter"
         fits = self.count is None or self.count <= (state.first.type.dims or (0,))[0]
@@ -238,33 +306,69 @@ def _whole(writer: Writer, origin: Origin, rows: Value, like: Value) -> Value:
 
 
 class _Repeating:
-    def __init__(self, writer: Writer, origin: Origin, repetition: Repetition, most: int | None) -> None:
-        self.writer, self.origin, self.repetition, self.most = writer, origin, repetition, most
-        self.loop = LoopNode(writer, origin, origin.layer or "loop")
+    def __init__(self, builder: Restorable, origin: Origin, repetition: Repetition, most: int | None) -> None:
+        self.builder, self.writer, self.origin = builder, builder.writer, origin
+        self.repetition, self.most = repetition, most
+        self.loop = LoopNode(self.writer, origin, origin.layer or "loop")
 
     def run(self, states: Sequence[Value], add_body: Body) -> Repeated:
         if not all(map(is_known, states)):
             raise UntypedError
-        writer = self.writer
-        kept = [self.loop.state(v) for v in states]
-        number = Value(writer.names.fresh("iteration"), TensorType(DType.I64, ()))
-        made: list[RepeatedBody] = []
+        extents, repetition = StateExtents(self.writer, self.origin, states), self.repetition
+        self.stated()  # what bounds the trip count stands in front of the loop
+        for _ in range(MOST_ROUNDS):
+            mark = self.builder.mark()
+            self.loop, self.repetition = LoopNode(self.writer, self.origin, self.loop.name), repetition
+            try:
+                return self.round(extents, add_body)
+            except StatesChangedError:
+                self.builder.restore(mark)
+        raise RefusedError("the shapes of its states change in a way that has no largest one")
 
-        def body() -> Sequence[Value]:
-            made.append(add_body(number, kept))
-            return [made[0].condition, *made[0].states, *made[0].results]
+    def round(self, extents: StateExtents, add_body: Body) -> Repeated:
+        """The loop for the largest extents of states that are known so far.  Raises StatesChangedError."""
+        writer, sizes = self.writer, self.writer.sizes
+        firsts, numbers = extents.firsts(), extents.first_numbers()
+        with sizes.inside():
+            kept = [self.loop.state(v) for v in firsts]
+            extents.open(kept)
+            number = Value(writer.names.fresh("iteration"), TensorType(DType.I64, ()))
+            self.number_iterations(number)
 
-        problems = len(writer.problems)
-        with writer.sizes.inside():
-            nodes = imported(writer.graph, body)
-        if len(writer.problems) > problems:
-            return Repeated(made[0].states, made[0].results, None)
+            problems, before = len(writer.problems), len(writer.graph)
+            made = add_body(number, kept)
+            if len(writer.problems) > problems:
+                return Repeated(made.states, made.results, None)
+            if not all(map(is_known, (made.condition, *made.states, *made.results))):
+                raise UntypedError
+            pairs = zip(self.loop.states, made.states, strict=True)
+            given = [LoopState(first, held, following) for (first, held), following in pairs]
+            condition = self.decided(given, made.condition)
+            following = extents.closed(kept, made.states, self.most_trips())
+            given = [LoopState(s.first, s.held, after) for s, after in zip(given, following, strict=True)]
+            changing = [
+                LoopState(first, change.held, after)
+                for first, change, after in zip(numbers, extents.changing.values(), extents.numbers(), strict=True)
+            ]
+            after = [state.following for state in (*given, *changing)]
+            nodes = BranchNodes(writer.graph, writer.graph.nodes[before:], [condition, *after, *made.results])
         if not nodes.known:
             raise UntypedError
-        pairs = zip(self.loop.states, made[0].states, strict=True)
-        given = [LoopState(first, held, following) for (first, held), following in pairs]
-        condition = self.decided(given, made[0].condition)
-        return self.finished(nodes, number, RepeatedBody(condition, made[0].states, made[0].results), given)
+        body = RepeatedBody(condition, following, made.results)
+        return self.finished(nodes, number, body, given, changing, extents)
+
+    def number_iterations(self, number: Value) -> None:
+        """Let ``number`` be known as the number of an iteration."""
+        sizes, most = self.writer.sizes, self.most_trips()
+        expected = symbol("iteration", 0, most - 1 if most < LARGEST_COUNT else math.inf)
+        sizes.elements[number] = np.array(expected, object)
+        if not expected.known:
+            sizes.numbers[expected] = number
+        sizes.held.add(number)
+
+    def most_trips(self) -> int:
+        """The largest number of iterations that is known."""
+        return min(self.repetition.count, self.most or LARGEST_COUNT, self.stated())
 
     def decided(self, states: Sequence[LoopState], condition: Value) -> Value:
         """The condition, or true where it only counts iterations, whose number is then that of ``repetition``."""
@@ -277,32 +381,45 @@ class _Repeating:
         self.repetition = Repetition(self.constant(np.array(count)), None)
         return self.writer.constant(f"{self.loop.name}_holds", np.array(True))
 
-    def finished(self, nodes: BranchNodes, number: Value, body: RepeatedBody, states: Sequence[LoopState]) -> Repeated:
-        """The loop with the states that count its iterations, where it needs them."""
+    def finished(
+        self,
+        nodes: BranchNodes,
+        number: Value,
+        body: RepeatedBody,
+        states: Sequence[LoopState],
+        changing: Sequence[LoopState],
+        extents: StateExtents,
+    ) -> Repeated:
+        """The loop with the states that it needs to count its iterations, and those that hold ``changing`` extents."""
         counted = self.is_counted(body)
         plan = _StatePlan(self.loop, states, None if counted else self.repetition.count)
         results = [*body.results, *plan.rows]
         count, graph = self.largest(counted, results, plan.most), self.writer.graph
-        nodes = BranchNodes(graph, nodes.nodes, [*([body.condition] if counted else []), *plan.following, *results])
+        hidden = list(changing)
+        wanted = [*([body.condition] if counted else []), *plan.following, *(s.following for s in hidden), *results]
+        nodes = BranchNodes(graph, nodes.nodes, wanted)
         self.loop.slices = [(whole, held) for whole, held in self.loop.slices if held.uses or held in nodes.results]
         numbered = bool(number.uses) or number in nodes.results
-        hidden: list[LoopState] = []
         first = self.first_count() if counted else number
         before = len(graph)
         if counted:
             held = Value(self.writer.names.fresh("count"), TensorType(DType.I64, ()))
-            hidden.append(LoopState(first, held, self.count_after(held, body.condition)))
+            hidden.insert(0, LoopState(first, held, self.count_after(held, body.condition)))
         if numbered and not counted:
             self.loop.slices.append((self.constant(np.arange(count)), number))
         elif numbered or (counted and body.results):
             following = self.add(Add(), number, self.constant(np.array(1)))
-            hidden.append(LoopState(self.constant(np.array(0)), number, following))
+            hidden.insert(int(counted), LoopState(self.constant(np.array(0)), number, following))
         nodes.nodes += graph.nodes[before:]
         self.loop.states[:0] = [(state.first, state.held) for state in hidden]
         after = [*(state.following for state in hidden), *plan.following]
         last, stacked = self.loop.finish(nodes, after, results, count, counted=counted)
+        if changing:
+            self.writer.sizes.growing.add(last[0].name)
         own = len(body.results)
         finals = plan.finals(self.writer, self.origin, last[len(hidden) :], stacked[own:])
+        trips = self.all_trips(body) if counted else expression(self.repetition.count)
+        finals = extents.finals(finals, last[len(hidden) - len(changing) : len(hidden)], trips)
         return Repeated(finals, stacked[:own], last[1] if counted and own else None, self.all_trips(body))
 
     def is_counted(self, body: RepeatedBody) -> bool:

@@ -45,6 +45,8 @@ class NodeAdder(Protocol):
 
     def fresh(self, stem: str) -> str: ...
 
+    def stem(self, name: str) -> str: ...
+
     def constant(self, stem: str, data: Array) -> Value: ...
 
     def add(
@@ -75,6 +77,10 @@ class RunTimeSizes:
         """The numbers that tensors hold beyond their extents along an axis, where these are known."""
         self.ranges: dict[str, SizeRange] = {}
         """The ranges of inputs that are sizes."""
+        self.held: set[Value] = set()
+        """Values that nothing computes, which stand for states and slices in the bodies under construction."""
+        self.growing: set[str] = set()
+        """First outputs of loops whose states change their extents."""
         self.enabled = True
         """Whether what is added takes its place by the rules of operators."""
         self.counting = False
@@ -84,6 +90,7 @@ class RunTimeSizes:
         self._sums: dict[Expression, Value] = {}
         self._steps: dict[Expression, tuple[Expression, Size]] = {}
         self._parts: dict[Expression, tuple[Value, int]] = {}
+        self._bounded: dict[Expression, tuple[Value, int]] = {}
         self._made: dict[Value, Value] = {}
         self._make: Make | None = None
 
@@ -175,7 +182,7 @@ class RunTimeSizes:
             return constant_elements(value.data)
         if value.type.dtype not in (I64, I32) or value.type.size > MOST_FOLLOWED:
             return None
-        if value.name in self.writer.graph.limits:
+        if self.writer.stem(value.name) in self.writer.graph.limits:
             return self._limited(value)
         node = value.producer
         if node is not None and node in self.writer.graph and len(node.outputs) == 1 and not node.bodies:
@@ -190,22 +197,23 @@ class RunTimeSizes:
         return self._symbols(value, -math.inf, math.inf)
 
     def _limited(self, value: Value) -> Array:
-        most = self.writer.graph.limits[value.name]
-        self.writer.graph.limited.add(value.name)
+        name = self.writer.stem(value.name)
+        most = self.writer.graph.limits[name]
+        self.writer.graph.limited.add(name)
         if self._make is None or value.type.size != 1:
             return self._symbols(value, 0, most)
-        scalar = self._scalar(value, 0, Origin(self.writer.graph.source, value.name))
-        bounded = self._add("Bounded", [scalar], Origin(self.writer.graph.source, value.name), most=most)
-        number = symbol(value.name, 0, most)
-        self.numbers[number] = bounded
+        number = symbol(name, 0, most)
+        self._bounded[number] = value, most
+        self.number(number, Origin(self.writer.graph.source, value.name))
         elements = np.empty(value.type.dims, object)
         elements.reshape(-1)[0] = number
         return elements
 
     def _symbols(self, value: Value, least: float, most: float) -> Array:
         elements = np.empty(value.type.size, object)
+        stem = self.writer.stem(value.name)
         for i in range(value.type.size):
-            name = value.name if value.type.size == 1 else f"{value.name}[{i}]"
+            name = stem if value.type.size == 1 else f"{stem}[{i}]"
             elements[i] = symbol(name, least, most)
             self._parts[elements[i]] = value, i
         return elements.reshape(value.type.dims)
@@ -249,16 +257,26 @@ class RunTimeSizes:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """A context manager around the import of a body: numbers that its nodes compute are not used outside of it."""
-        before = dict(self.numbers), dict(self._made)
+        before = dict(self.numbers), dict(self._made), set(self.held)
         try:
             yield
         finally:
-            self.numbers, self._made = before
+            self.numbers, self._made, self.held = before
 
     def _alive(self, value: Value | None) -> bool:
         if value is None:
             return False
         return value.constant or value.producer is None or value.producer in self.writer.graph
+
+    def _part(self, extent: Expression) -> tuple[Value, int] | None:
+        """The tensor that holds a number, and its place there; None where no node can read it here."""
+        value, i = self._parts.get(extent, (None, 0))
+        return (value, i) if value is not None and self._readable(value) else None
+
+    def _readable(self, value: Value) -> bool:
+        """Whether a node that is added now can read a tensor."""
+        own = value.constant or value.producer is not None or value in self.held or value in self.writer.graph.inputs
+        return own and self._alive(value)
 
     def number(self, extent: Expression, origin: Origin) -> Value:
         """The i64 scalar that holds ``extent`` at run time."""
@@ -268,9 +286,8 @@ class RunTimeSizes:
             return self.writer.constant("number", np.array(extent.number, np.int64))
         held = self.numbers.get(extent)
         if held is None or not self._alive(held):
-            held = (
-                self._scalar(*self._parts[extent], origin) if extent in self._parts else self._computed(extent, origin)
-            )
+            part = self._part(extent)
+            held = self._computed(extent, origin) if part is None else self._scalar(*part, origin)
             if extent in self._sums:
                 held = self._equal(held, self._sums[extent], origin)
             self.numbers[extent] = held
@@ -340,12 +357,15 @@ class RunTimeSizes:
             return held
         if alone in self.ports:
             return self._checked(alone, origin)
-        if alone in self._steps:
+        if alone in self._bounded and self._readable(self._bounded[alone][0]):
+            limited, most = self._bounded[alone]
+            value = self._add("Bounded", [self._scalar(limited, 0, origin)], origin, most=most)
+        elif alone in self._steps:
             extent, size = self._steps[alone]
             above = self._add("Sub", [self.number(extent, origin), self.number(expression(size.least), origin)], origin)
             value = self._add("Div", [above, self.number(expression(size.step), origin)], origin)
-        elif alone in self._parts:
-            value = self._scalar(*self._parts[alone], origin)
+        elif (part := self._part(alone)) is not None:
+            value = self._scalar(*part, origin)
         elif isinstance(atom, FloorQuotient):
             n, d = self.number(atom.numerator, origin), self.number(atom.divisor, origin)
             if atom.numerator.least < 0:

@@ -452,6 +452,30 @@ def _at_least(a: Expression, b: Expression) -> bool | None:
     return False if difference.most <= 0 else None
 
 
+def replaced(number: Expression, numbers: Mapping[Symbol, Expression]) -> Expression:
+    """``number`` with other expressions in place of some symbols.  Raises UndecidedError where it has no form."""
+    if not number.symbols & numbers.keys():
+        return number
+    total = expression(0)
+    for monomial, factor in number.terms:
+        part = expression(factor)
+        for atom, power in monomial:
+            for _ in range(power):
+                part = part * _replaced_atom(atom, numbers)
+        total = total + part
+    return total
+
+
+def _replaced_atom(atom: Atom, numbers: Mapping[Symbol, Expression]) -> Expression:
+    match atom:
+        case Symbol():
+            return numbers.get(atom, _atom(atom))
+        case FloorQuotient():
+            return quotient(replaced(atom.numerator, numbers), replaced(atom.divisor, numbers))
+        case Extreme():
+            return extreme([replaced(part, numbers) for part in atom.parts], greatest=atom.greatest)
+
+
 # ----------------------------------------------------------------------------------------- comparisons
 def equal(a: Number, b: Number) -> bool:
     """Whether two numbers are equal in all runs.  Raises UndecidedError if they are in some."""

@@ -64,6 +64,7 @@ class Names:
     def __init__(self, graph: Graph) -> None:
         self._taken = {v.name for v in graph.values()}
         self._next: dict[str, int] = {}
+        self._stems: dict[str, str] = {}
 
     def fresh(self, stem: str) -> str:
         """``stem`` if it is free, else the first free one of stem_1, stem_2 ...; "value" for an empty stem."""
@@ -74,7 +75,19 @@ class Names:
             name = f"{stem}_{n}"
         self._next[stem] = n
         self._taken.add(name)
+        if n:
+            self._stems[name] = stem
         return name
+
+    def stem(self, name: str) -> str:
+        """The name in the file of a value whose own name is ``name``: several copies of a body have it."""
+        while name in self._stems:
+            name = self._stems[name]
+        return name
+
+    def stands_for(self, name: str, stem: str) -> None:
+        """Let ``name`` be known to users as ``stem``."""
+        self._stems[name] = stem
 
 
 def is_known(value: Value) -> bool:
@@ -172,6 +185,10 @@ class Writer:
     def fresh(self, stem: str) -> str:
         """A name that no value of the graph has."""
         return self.names.fresh(stem)
+
+    def stem(self, name: str) -> str:
+        """The name in the file of a value of this name."""
+        return self.names.stem(name)
 
     def constant(self, stem: str, data: Array) -> Value:
         return self.graph.constant(self.names.fresh(stem), data)
@@ -301,7 +318,10 @@ class Writer:
         self, error: UnknownError, origin: Origin, inputs: Sequence[Value | None], bound: str = ""
     ) -> None:
         remedy = "; or ".join(filter(None, (bound, self.fixing(error.value))))
-        self.report(origin, str(error), remedy, shape=True, inputs=inputs)
+        what = str(error)
+        if isinstance(error.value, Value):
+            what = what.replace(f"'{error.value.name}'", f"'{self.names.stem(error.value.name)}'")
+        self.report(origin, what, remedy, shape=True, inputs=inputs)
 
     def _infer(self, node: Node) -> bool:
         wrong = _wrong_input(node)
@@ -351,7 +371,7 @@ class Writer:
         names = self.need(value)
         arrays = [v for v in self.graph.inputs if v.name in names and not (is_known(v) and v.type.size <= 1)]
         if arrays and isinstance(value, Value) and value.producer is not None:
-            name = value.name
+            name = self.names.stem(value.name)
             return f"make '{name}' an input and fix it, to the largest that is needed: --from {name} --value {name}=N"
         return remedy(names, otherwise)
 

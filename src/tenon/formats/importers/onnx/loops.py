@@ -1,8 +1,9 @@
 """Loops of ONNX: nodes whose body runs several times, or copies of the body where that does not fit.
 
-A body fits if its states keep their types; then one copy of it is imported.  Few iterations whose number is known
-become nodes of their own, and so do those that change the shapes of states.  A sequence to which each iteration appends
-one element is a stacked result; loops that change the lengths of sequences otherwise become nodes.
+A body fits if its states are tensors of the same type in all iterations; then one copy of it is imported.  Fewer than
+``FEWEST_STEPS`` iterations become nodes of their own, and so do up to ``UNROLLED`` of them where these change the
+shapes of states, or where a run would decide how many there are.  A sequence to which each iteration appends one
+element is a stacked result; loops that change the lengths of sequences otherwise become nodes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.formats.decompositions.branches import imported
+from tenon.formats.decompositions.loop_states import UnboundedStateError
 from tenon.formats.decompositions.loops import (
     FEWEST_STEPS,
     LARGEST_COUNT,
     LoopNode,
     RepeatedBody,
     Repetition,
+    is_simple,
     repeat,
 )
 from tenon.formats.decompositions.onnx.node import Entry, TensorSequence
@@ -44,7 +47,9 @@ Way = Callable[[], list[Entry]]
 
 def _first_possible(call: SubgraphNode, ways: Sequence[Way]) -> list[Entry]:
     """The outputs by the first of several ways by which the node can be imported.  What is wrong with the last one is
-    reported where none is possible; where types are not known, no other way is tried."""
+    reported where none is possible, unless that is how large a state becomes; where types are not known, no other way
+    is tried."""
+    unbounded: UnboundedStateError | None = None
     for way in ways[:-1] if call.importer.writer.may_attempt else ():
         mark = call.importer.mark()
         try:
@@ -52,16 +57,21 @@ def _first_possible(call: SubgraphNode, ways: Sequence[Way]) -> list[Entry]:
                 results = way()
         except UntypedError:
             raise
+        except UnboundedStateError as error:
+            results, unbounded = None, error
         except (RefusedError, ShapeError):
             results = None
         if results is not None and not call.importer.failed_since(mark):
             return results
         call.importer.restore(mark)
-    return ways[-1]()
+    try:
+        return ways[-1]()
+    except RefusedError as error:
+        raise unbounded or error from None
 
 
 class _RunTimeConditionError(RefusedError):
-    """The condition of a loop is computed at run time, where it has to be known."""
+    """What a run decides about a loop, where it has to be known."""
 
 
 # ------------------------------------------------------------------------------------------------------------- Loop
@@ -77,12 +87,24 @@ def loop(call: SubgraphNode) -> list[Entry]:
         return _repeated_alone(call, repetition)
     if not call.importer.writer.may_attempt:
         return _repeated(call, repetition)
-    ways: list[Way] = [partial(_repeated, call, repetition), partial(_unrolled, call, count)]
+    node: list[Way] = [partial(_repeated, call, repetition)]
     if any(isinstance(state, TensorSequence) for state in call.inputs[2:]):
-        ways.insert(1, partial(_repeated, call, repetition, growing=True))
+        node.append(partial(_repeated, call, repetition, growing=True))
+    few: list[Way] = []
     if count <= UNROLLED and (repetition.start is None or repetition.start.data is not None):
-        ways.insert(0, partial(_unrolled, call, count, masked=False))
-    return _first_possible(call, ways)
+        few = [partial(_unrolled, call, count, masked=False)]
+    simple: list[Way] = [partial(_simple, call, way) for way in node] if count >= FEWEST_STEPS else []
+    return _first_possible(call, [*simple, *few, *node, partial(_unrolled, call, count)])
+
+
+def _simple(call: SubgraphNode, way: Way) -> list[Entry]:
+    """Loop as a node whose number of iterations and shapes are known when compiling.  Raises RefusedError."""
+    writer = call.importer.writer
+    before = len(writer.graph)
+    results = way()
+    if not is_simple(writer, before):
+        raise _RunTimeConditionError("")
+    return results
 
 
 def _scalar(call: SubgraphNode, i: int) -> Value | None:
@@ -99,22 +121,24 @@ def _scalar(call: SubgraphNode, i: int) -> Value | None:
 
 def _repeated_alone(call: SubgraphNode, repetition: Repetition) -> list[Entry]:
     """Loop as a node with a body, where nothing else is possible.  Raises RefusedError, which says why it is not."""
-    mark = call.importer.mark()
+    mark, remedy = call.importer.mark(), ""
     try:
         results = _repeated(call, repetition)
     except UntypedError:
         raise
-    except (RefusedError, ShapeError) as error:
+    except RefusedError as error:
+        reason, remedy = error.what, error.remedy
+    except ShapeError as error:
         reason = str(error)
     else:
         if not call.importer.failed_since(mark):
             return results
         problem = call.importer.writer.problems[mark.writer.problems]
-        reason = f"{problem.where}: {problem.what}"
+        reason, remedy = f"{problem.where}: {problem.what}", problem.remedy
     call.importer.restore(mark)
-    remedy = call.importer.writer.fixing(repetition.trip_count, "cut the model around it with --from and --to")
+    fixed = call.importer.writer.fixing(repetition.trip_count, "cut the model around it with --from and --to")
     what = f"how often it runs is computed at run time, and its body does not fit into a loop: {reason}"
-    raise RefusedError(what, remedy)
+    raise RefusedError(what, "; or ".join(dict.fromkeys(filter(None, (remedy, fixed)))))
 
 
 def _repeated(call: SubgraphNode, repetition: Repetition, *, growing: bool = False) -> list[Entry]:
@@ -125,7 +149,7 @@ def _repeated(call: SubgraphNode, repetition: Repetition, *, growing: bool = Fal
 
     def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
         holds = call.constant(np.array(True))
-        condition, *results = call.loop_body(graph, [number, holds, *rebuilt(given, kept)])
+        condition, *results = call.body(graph, [number, holds, *rebuilt(given, kept)])
         after, stacked = results[: len(states)], results[len(states) :]
         appended = [value for each in after if _grows(each) for value in flat([each])]
         if kinds(after) != [
@@ -139,14 +163,14 @@ def _repeated(call: SubgraphNode, repetition: Repetition, *, growing: bool = Fal
         after = [each for each in after if not _grows(each)]
         return RepeatedBody(condition, flat(after), [*(tensor(entry) for entry in stacked), *appended])
 
-    made = repeat(call.importer.writer, call.origin, repetition, flat(given), body, None)
+    made = repeat(call.importer, call.origin, repetition, flat(given), body, None)
     outputs = len(call.graph("body").output) - 1 - len(states)
     results, rows = made.results[:outputs], iter(made.results[outputs:])
     if made.extent is not None and len(made.results) > outputs:
         raise RefusedError("how often its loop appends to a sequence is computed at run time")
     for value in results:
         if made.extent is not None and made.trips is not None:
-            call.importer.writer.sizes.extents[value] = {0: made.trips}
+            call.importer.writer.sizes.extents.setdefault(value, {})[0] = made.trips
         elif made.extent is not None:
             call.importer.state_extent(value, 0, made.extent)
     last = [
@@ -316,27 +340,31 @@ def _scan_repeated(
     if not all(map(is_known, (*states, *wholes))):
         raise UntypedError
     loop = LoopNode(writer, call.origin, call.origin.layer or "scan")
-    trips = [] if count is None else [loop.state(writer.sizes.number(count, call.origin))]
-    inside = [*(loop.state(v) for v in states), *(loop.slice(v) for v in wholes)]
+    number = None if count is None else writer.sizes.number(count, call.origin)
     problems, made = len(writer.problems), list[Value]()
 
     def iteration() -> list[Value]:
-        made.extend(map(tensor, call.loop_body(body, inside)))
+        after = list(map(tensor, call.body(body, inside)))
+        if len(writer.problems) == problems and not all(map(is_known, after)):
+            raise UntypedError
+        made.extend([*loop.fitted([*trips, *after[: len(states)]]), *after[len(states) :]])
         return made
 
     with writer.sizes.inside():
+        trips = [] if number is None else [loop.state(number)]
+        inside = [*(loop.state(v) for v in states), *(loop.slice(v) for v in wholes)]
         nodes = imported(writer.graph, iteration)
     if len(writer.problems) > problems:
         raise RefusedError("its body cannot be imported")
     if not nodes.known:
         raise UntypedError
-    after, results = [*trips, *made[: len(states)]], made[len(states) :]
+    after, results = made[: len(loop.states)], made[len(loop.states) :]
     most, counted = wholes[0].type.dims[0], count is not None
     last, rows = loop.finish(nodes, after, results, most, reverse=reverse, counted=counted)
     last = last[len(trips) :]
     if count is not None:
         for row in rows:
-            writer.sizes.state(row, [count, *row.type.dims[1:]])
+            writer.sizes.extents.setdefault(row, {})[0] = count
     return [*last, *(_placed(call, row, port, reverse) for row, port in zip(rows, stacked, strict=True))]
 
 

@@ -61,9 +61,6 @@ class NodeImporter(Protocol):
     def state_extent(self, value: Value, axis: int, extent: Value) -> None:
         """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
 
-    def closed(self, results: Sequence[Value], origin: Origin) -> None:
-        """Report results of a body whose extents only a run knows."""
-
     def walk(self, graph: GraphProto, nodes: Sequence[int], outputs: Sequence[str], scope: Scope) -> None:
         """Import some nodes of a graph, with what its names stand for."""
 
@@ -135,12 +132,6 @@ class SubgraphNode:
         """The outputs of a sub-graph whose nodes become a body."""
         results = self.inline(graph, arguments)
         return rebuilt(results, [self.importer.writer.sizes.made(v, self.origin) for v in flat(results)])
-
-    def loop_body(self, graph: GraphProto, arguments: Sequence[Entry]) -> list[Entry]:
-        """The same of a loop, whose results must have known extents."""
-        results = self.body(graph, arguments)
-        self.importer.closed(flat(results), self.origin)
-        return results
 
     def choose(self, condition: Value, a: Entry, b: Entry) -> Entry:
         """``a`` where the condition holds at run time, else ``b``."""

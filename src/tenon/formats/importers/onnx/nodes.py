@@ -168,13 +168,6 @@ class OnnxImporter:
         """Let ``extent``, an i64, say how many entries of a tensor along an axis are valid."""
         self.writer.sizes.count(value, axis, extent)
 
-    def closed(self, results: Sequence[Value], origin: Origin) -> None:
-        """Report results of a body whose extents only a run knows."""
-        for value in results:
-            if value in self.writer.sizes.extents:
-                what = f"a branch or a loop returns '{value.name}', whose extents are known only at run time"
-                self.writer.report(origin, what, "cut the model before it with --to")
-
     def check_extents(self, name: str, value: Value) -> None:
         """Report an output that has no elements although the file says that it has."""
         stated = [d.dim_value for v in self.proto.output if v.name == name for d in v.type.tensor_type.shape.dim]

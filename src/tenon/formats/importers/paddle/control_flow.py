@@ -12,13 +12,16 @@ from typing import Protocol
 import numpy as np
 
 from tenon.formats.decompositions.branches import choose
+from tenon.formats.decompositions.loop_forms import LoopForms
 from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.paddle.program import PaddleOperation
 from tenon.network.graph.graph import Value
 from tenon.network.graph.types import DType
-from tenon.network.ops.unroll import UNROLLED
+
+MAX_STEPS = 1024
+"""Steps that a loop may be unrolled to."""
 
 
 class BlockImporter(Protocol):
@@ -110,16 +113,12 @@ def while_loop(importer: BlockImporter, op: PaddleOperation) -> None:
     """Few steps become nodes of their own; more, or a number that is computed at run time, a node with a body."""
     builder, number, name = importer.builder, _number(op), _only(op, "Condition")
     names = [each for each in _assigned(importer, number) if each != name]
-    before = [builder[each] for each in names]
-    mark, start = builder.mark(), builder[name]
-    try:
-        with builder.writer.attempt():
-            _unrolled(importer, number, name)
-        _claim(builder, op)
-        return
-    except LongLoopError:
-        builder.restore(mark)
-    scope = dict(builder.scope)
+    before, start, scope = [builder[each] for each in names], builder[name], dict(builder.scope)
+
+    def unrolled(most: int) -> list[Value]:
+        builder.scope = dict(scope)
+        _unrolled(importer, number, name, most)
+        return [builder.scope[each] for each in (*names, name)]
 
     def body(step: Value, kept: Sequence[Value]) -> RepeatedBody:
         builder.scope.update(zip(names, kept, strict=True))
@@ -128,15 +127,21 @@ def while_loop(importer: BlockImporter, op: PaddleOperation) -> None:
         builder.scope = dict(scope)
         return RepeatedBody(_condition(importer, holds), after, [])
 
-    first = Repetition(None, _condition(importer, start))
-    made = repeat(builder.writer, builder.origin, first, before, body, None)
-    for each, value in zip(names, made.states, strict=True):
+    def repeated() -> list[Value]:
+        builder.scope = dict(scope)
+        first = Repetition(None, _condition(importer, start))
+        return list(repeat(builder, builder.origin, first, before, body, None).states)
+
+    results = LoopForms(builder, unrolled, repeated, MAX_STEPS).run()
+    builder.scope = dict(scope)
+    for each, value in zip((*names, name), results, strict=False):
         builder[each] = value
+    _claim(builder, op)
 
 
-def _unrolled(importer: BlockImporter, number: int, name: str) -> None:
-    """Raises LongLoopError for many steps, and where their number is computed at run time."""
-    for _ in range(UNROLLED + 1):
+def _unrolled(importer: BlockImporter, number: int, name: str, most: int) -> None:
+    """Raises LongLoopError for more steps, and where their number is computed at run time."""
+    for _ in range(most + 1):
         holds = importer.builder.scope[name]
         if holds.data is None or holds.data.size != 1:
             raise LongLoopError("its condition is computed at run time")
@@ -146,7 +151,7 @@ def _unrolled(importer: BlockImporter, number: int, name: str) -> None:
         importer.import_block(number)
         if len(importer.builder.writer.problems) > problems:
             return
-    raise LongLoopError(f"its loop runs more than {UNROLLED} steps")
+    raise LongLoopError(f"its loop runs more than {most} steps")
 
 
 def select_input(importer: BlockImporter, op: PaddleOperation) -> None:

@@ -110,7 +110,7 @@ def _while_loop(call: ControlCall) -> Sequence[Value]:
 
     def repeated() -> Sequence[Value]:
         start = Repetition(None, holds(first))
-        return repeat(call.builder.writer, call.builder.origin, start, first, iteration, None).states
+        return repeat(call.builder, call.builder.origin, start, first, iteration, None).states
 
     return LoopForms(call.builder, unrolled, repeated, MAX_STEPS).run()
 

@@ -190,7 +190,7 @@ class _TensorflowLoop:
             return RepeatedBody(_condition(importer, self.condition(given(after))), after, [])
 
         start = _condition(importer, self.condition(state))
-        made = repeat(builder.writer, builder.origin, Repetition(None, start), carried(state), body, None)
+        made = repeat(builder, builder.origin, Repetition(None, start), carried(state), body, None)
         return given(made.states)
 
     def kinds(self, state: State) -> list[StateKind]:

@@ -69,7 +69,7 @@ def _repeated(node: TfliteNode, state: Sequence[Argument]) -> Sequence[Argument]
         return RepeatedBody(holds(after, apart=True), after, [])
 
     start = holds(initial, apart=False)
-    made = repeat(builder.writer, builder.origin, Repetition(None, start), initial, body, None)
+    made = repeat(builder, builder.origin, Repetition(None, start), initial, body, None)
     return list(made.states)
 
 
