@@ -11,10 +11,11 @@ import pytest
 
 from lowered import MACHINES, Ask, fresh, make_site, packed, run_steps
 from operator_cases import BY_OPERATOR, LOWERED
+from parsed_kernels import with_parameters_of
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
-from tenon.machine.kernel_ir.loops import Bind, Expr, Kernel, Load, Stmt, Store
+from tenon.machine.kernel_ir.loops import Bind, Kernel
 from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.rewrite import Substitution
@@ -278,27 +279,11 @@ def test_tiles_have_narrower_versions() -> None:
 def test_wrong_versions_are_refused(before: str, after: str) -> None:
     text = show(NARROW)
     assert before in text
-    kernel, whole = parse(text.replace(before, after, 1)), parse(show(WIDE))
-    kernel = replace(kernel, params=whole.params, body=Renamed(kernel, whole).body(kernel.body))
+    whole = parse(show(WIDE))
+    kernel = with_parameters_of(text.replace(before, after, 1), whole)
     with pytest.raises((LeftOutError, OutOfRangeError)):  # noqa: PT012
         prove(kernel)
         prove_needed(kernel, CutShort(whole, TILED))
-
-
-class Renamed(Substitution):
-    """A parsed kernel with the parameters of another one."""
-
-    def __init__(self, kernel: Kernel, other: Kernel) -> None:
-        super().__init__({})
-        self.params = dict(zip(kernel.params, other.params, strict=True))
-
-    def statement(self, s: Stmt) -> Stmt:
-        new = super().statement(s)
-        return replace(new, buffer=self.params.get(new.buffer, new.buffer)) if isinstance(new, Store) else new
-
-    def _value(self, e: Expr) -> Expr:
-        new = super()._value(e)
-        return Load(self.params.get(new.buffer, new.buffer), new.index, new.type) if isinstance(new, Load) else new
 
 
 # ---------------------------------------------------------------------------------------------------- sums

@@ -118,6 +118,8 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: 
     for levels in range(least, most + 1):
         if divisible(s, machine, levels):
             for rows, cols in _blocks(s.extent):
+                if machine.cut_short and rows % (1 << levels):
+                    continue  # halves of columns are not cut short
                 for groups in (
                     g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
                 ):
@@ -127,6 +129,8 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: 
 
 def _groups(machine: Machine) -> tuple[int, ...]:
     """Into how many parts the output channels may be cut: each makes the sums of inputs for itself."""
+    if machine.cut_short:
+        return (1,)
     return (1, 2) if machine.threads <= 2 else (1, 2, 4, 8)
 
 
@@ -146,7 +150,15 @@ def _tiled(s: Conv, machine: Machine, b: StrassenBlocking) -> list[StrassenBlock
         return []
     leaf = _leaf(s, b)
     vectors = leaf.padded // machine.lanes
-    return [replace(b, tile=t) for t in best_tiles(leaf, machine, 12) if vectors % t.vecs == 0][:3]
+    tiles = [t for t in best_tiles(leaf, machine, 100 if machine.cut_short else 12) if vectors % t.vecs == 0]
+    return [replace(b, tile=t) for t in tiles if not machine.cut_short or _cuts_well(leaf, t)][:3]
+
+
+def _cuts_well(leaf: Conv, tile: OutputTile) -> bool:
+    """Whether columns can be cut short: tiles are alike, so that as many of them are needed of every intermediate
+    result, and narrow."""
+    whole = leaf.y.w % tile.cols == 0 and leaf.y.h % tile.rows == 0
+    return whole and tile.cols <= max(4, leaf.y.w // 4)
 
 
 def _leaf(s: Conv, b: StrassenBlocking) -> Conv:

@@ -40,6 +40,8 @@ from tenon.machine.kernel_ir.loops import (
 )
 from tenon.machine.kernel_ir.narrow import Narrowed, positional_loops, widths
 from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount, StorePosition
+from tenon.machine.kernel_ir.read_tiles import TileNeed
+from tenon.machine.kernel_ir.read_tiles import needs as tile_needs
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
 from tenon.machine.kernel_ir.upper import upper
@@ -80,7 +82,8 @@ def clipped(
         numbers.setdefault((axis.bounds, axis.count), number)
     needs = [_OutputNeed(axis, whole.params[axis.param], numbers[axis.bounds, axis.count]) for axis in needed]
     summed = [_OutputNeed(axis, whole.params[axis.param], numbers[axis.bounds, axis.count]) for axis in absorbed]
-    cut = _Clipping(narrow, needs, summed)
+    tiles = narrow and not any(p.space == "scratch" for p in kernel.params)
+    cut = _Clipping(tiles, needs, summed)
     body = cut.without_unread(cut.body(split.body, ()))
     if not cut.used:
         return CutKernel(kernel, kernel)
@@ -231,7 +234,7 @@ class _PrivateNeed:
         return StorePosition(store.index[self.dim] * self.factor, 1), Index(((self.var, self.step),)) + self.more + 1
 
 
-_Need = _OutputNeed | _PrivateNeed
+_Need = _OutputNeed | _PrivateNeed | TileNeed
 _Places = list[tuple[StorePosition, Index]]
 
 
@@ -246,10 +249,24 @@ class _Clipping:
 
     def without_unread(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements, with those loops cut short that store what others do not read any more."""
+        body = self.without_tiles(body)
         for _ in range(_ROUNDS if self.used else 0):
             outputs = tuple(need for need in self.needs if isinstance(need, _OutputNeed))
             self.needs, self.first = (*outputs, *_private_needs(body, self.used)), False
             body = self.body(body, ())
+        return body
+
+    def without_tiles(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The statements, with the loops over tiles of scratch memory cut short together."""
+        own, assumed = self.needs, tile_needs(body, sorted(self.used, key=lambda v: v.name))
+        while assumed:
+            self.needs, self.first = (*own, *assumed), False
+            made = self.body(body, ())
+            kept = [need for need in assumed if need.holds(made)]
+            if len(kept) == len(assumed):
+                return made
+            assumed = kept
+        self.needs = own
         return body
 
     def body(self, body: tuple[Stmt, ...], cut: tuple[Var, ...]) -> tuple[Stmt, ...]:

@@ -416,7 +416,7 @@ def _ahead(p: _ConvContext, t: _ConvTile, rounds: int) -> Ahead | None:
     """Prefetch the next group's weights, where enough tiles reuse them."""
     if t.w is None or not p.machine.prefetch or not p.s.packed or t.height * t.width < 6:
         return None
-    return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
+    return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, p.machine.prefetching(t.of), rounds)
 
 
 def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
@@ -455,7 +455,7 @@ _LINE = 64
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """Weights to prefetch, from ``start`` on.  Each of ``turns`` tiles, of which this is number ``turn``, prefetches
-    its part of them in ``rounds`` rounds, so that all tiles together prefetch every weight once."""
+    its part of them in ``rounds`` rounds, so that these tiles together prefetch every weight once."""
 
     w: Tensor
     start: tuple[IndexLike, ...]

@@ -23,6 +23,7 @@ class Machine:
     block: int = 4
     folds_broadcast: bool = False  # a multiply-add can take one lane from memory and spread it
     prefetch: bool = False
+    cut_short: bool = False  # kernels may compute only the first positions of their results (kernel_ir.clip)
     unroll: int = 4  # input channels per step of the inner loop
     chains: int = 8  # independent multiply-adds that hide the latency of one
     products: tuple[ProductUnit, ...] = ()  # besides multiply-adds of f32; of equal types the best first
@@ -39,6 +40,11 @@ class Machine:
     def space(self, name: str) -> MemorySpace | None:
         """The memory space of that name, if it has it."""
         return next((space for space in self.spaces if space.name == name), None)
+
+    def prefetching(self, tiles: int) -> int:
+        """How many of ``tiles`` tiles prefetch the weights of the next group together: all, or the first ones where
+        the others may not run."""
+        return min(tiles, 2) if self.cut_short else tiles
 
     @cached_property
     def fours(self) -> Mapping[DType, ProductUnit]:

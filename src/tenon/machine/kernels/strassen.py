@@ -348,7 +348,7 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
     w = p.w.vec(lanes)
     with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", deep // unroll) as ci:
         round, rounds = ((c * kh + ky) * kw + kx) * (deep // unroll) + ci, ins * kh * kw * (deep // unroll)
-        ahead = Ahead(p.w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), t.turn, t.of, rounds)
+        ahead = Ahead(p.w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), t.turn, p.machine.prefetching(t.of), rounds)
         with unrolled(k, unroll, round, vecs * lanes, ahead if p.machine.prefetch else None) as u:
             ch = ci * unroll + u
             weights = [k.let(f"w{v}", w[p.group, t.number, t.o, c, ky, kx, ch, v]) for v in range(vecs)]

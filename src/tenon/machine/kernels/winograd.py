@@ -314,7 +314,7 @@ def _multiply(
     k, s, lanes, tiles = p.k, p.s, p.machine.lanes, p.tiles
     deep, row = (s.x.block // 2, lanes // 2) if p.b.pairs else (s.x.block, lanes)
     unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
-    turns, rounds = -(-tiles // p.b.cols), deep // unroll
+    turns, rounds = p.machine.prefetching(-(-tiles // p.b.cols)), deep // unroll
     with k.loop("o", r.iterations, kind=kind) as o:
         for first, count, width in segments(tiles, p.b.cols):
             with (

@@ -91,14 +91,12 @@ class Clipped(Operator):
         return self.base.edits
 
     def inner(self, site: Site) -> Site:
-        """The site of ``base``, without algorithms that keep sums of several parts of an operand."""
-        whole = site.algorithm is not None and site.algorithm.key.startswith("strassen")
+        """The site of ``base``, whose kernels are cut short."""
         return replace(
             site,
             inputs=site.inputs[: self.count],
             constants=site.constants[: self.count],
-            limits=replace(site.limits, strassen=0),
-            algorithm=None if whole else site.algorithm,
+            machine=replace(site.machine, cut_short=True),
         )
 
     def layouts(self, site: Site) -> Layouts:
