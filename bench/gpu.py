@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
                                      [--precision fp32,fp16] [--tiles m=64] [--times] [--queued 200] [--jobs N]
+                                     [--batch 8]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
@@ -12,6 +13,10 @@ numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --times lists the
 device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and to the host, of N
 that are queued on a CUDA stream.  --jobs N compiles in N processes, each of which also runs the network once, so that
 the driver's cache has its kernels when they are timed ("first answer" then tells nothing).
+--batch N runs N images at once, of ONNX models of one.
+
+The target "inductor" is PyTorch's compiler, recorded as one CUDA graph ("inductor:max-autotune-no-cudagraphs": in that
+mode of torch.compile); runs of all targets alternate, queued ones too.
 """
 
 from __future__ import annotations
@@ -28,8 +33,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 import numpy as np
+import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
@@ -39,8 +46,41 @@ from tenon.machine.plan.program import Call
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM
 
+PEER = "inductor"  # a target that PyTorch compiles
+
 
 def main() -> int:
+    options = arguments()
+    restrict(
+        {
+            name: int(number)
+            for name, _, number in (pair.partition("=") for pair in filter(None, options.tiles.split(",")))
+        }
+    )
+    if options.layers:
+        on_gpus = [target for target in options.targets.split(",") if target not in ("host", PEER)]
+        for model, target in product(options.models, on_gpus):
+            for line in layers(model, target):
+                print(line)
+    kinds = [
+        (target, precision)
+        for target in options.targets.split(",")
+        for precision in (options.precision.split(",") if target != "host" else ["fp32"])
+    ]
+    print("| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | difference |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as folder:
+        n = options.batch
+        models = options.models if n == 1 else [batched(model, n, Path(folder)) for model in options.models]
+        with compiled_networks(models, kinds, options.jobs) as networks:
+            for model in models:
+                own = [next(networks) for _ in kinds]
+                for row in rows(model, own, options.repeat, options.queued, options.times):
+                    print(row, flush=True)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--targets", default="host,cuda,opencl,vulkan")
@@ -51,35 +91,30 @@ def main() -> int:
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--queued", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    options = parser.parse_args()
-    restrict(
-        {
-            name: int(number)
-            for name, _, number in (pair.partition("=") for pair in filter(None, options.tiles.split(",")))
-        }
-    )
-    if options.layers:
-        for model, target in product(options.models, (t for t in options.targets.split(",") if t != "host")):
-            for line in layers(model, target):
-                print(line)
-    print("| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | difference |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
-    kinds = [
-        (target, precision)
-        for target in options.targets.split(",")
-        for precision in (options.precision.split(",") if target != "host" else ["fp32"])
-    ]
-    with compiled_networks(options.models, kinds, options.jobs) as networks:
-        for model in options.models:
-            own = [next(networks) for _ in kinds]
-            for row in rows(model, own, options.repeat, options.queued, options.times):
-                print(row, flush=True)
-    return 0
+    parser.add_argument("--batch", type=int, default=1)
+    return parser.parse_args()
+
+
+def batched(model: Path, count: int, folder: Path) -> Path:
+    """The model for ``count`` images: its inputs, and shapes of Reshape and Expand that begin with 1."""
+    loaded = onnx.load(model)
+    del loaded.graph.value_info[:]
+    for value in (*loaded.graph.input, *loaded.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = count
+    nodes = loaded.graph.node
+    shapes = {node.input[1] for node in nodes if node.op_type in ("Reshape", "Expand")}
+    constants = [node.attribute[0].t for node in nodes if node.op_type == "Constant" and node.output[0] in shapes]
+    for tensor in (*constants, *(each for each in loaded.graph.initializer if each.name in shapes)):
+        array = onnx.numpy_helper.to_array(tensor)
+        if array[0] == 1:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.array([count, *array[1:]], np.int64), tensor.name))
+    onnx.save(loaded, file := folder / f"{model.stem}-batch{count}.onnx")
+    return file
 
 
 @dataclass(frozen=True)
 class Network:
-    """A model compiled for a target in ``file``, in ``seconds``."""
+    """A model compiled for a target in ``file``, in ``seconds``; of Inductor, the model itself."""
 
     target: str
     precision: str
@@ -91,12 +126,16 @@ class Network:
 def compiled(model: Path, target: str, precision: str, folder: Path, warm: bool) -> Network:
     """The model, compiled to a file; ``warm``: run once."""
     start = time.perf_counter()
+    if target.startswith(PEER):
+        if warm:  # fills Inductor's cache
+            inductor(model, target, precision)
+        return Network(target, precision, model, time.perf_counter() - start, [])
     bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
     file = bundle.save(folder / f"{model.stem}-{target}-{precision}.tenon")
     seconds = time.perf_counter() - start
     if warm:
         with tenon.open(file) as engine:
-            engine.run(random_feeds(engine))
+            engine.run(random_feeds(model))
     return Network(target, precision, file, seconds, list(map(described, bundle.program.calls)))
 
 
@@ -141,33 +180,81 @@ def layers(model: Path, target: str) -> list[str]:
 
 def rows(model: Path, networks: list[Network], repeat: int, queued: int, times_of_kernels: bool) -> list[str]:
     """The rows of a model, one for each target and precision."""
-    engines = [tenon.open(network.file) for network in networks]
+    contenders = list(map(opened, networks))
     answers, first, times = list[list[np.ndarray]](), list[float](), [list[float]() for _ in networks]
-    feeds = random_feeds(engines[0])
-    for engine in engines:
+    feeds = random_feeds(model)
+    for contender in contenders:
         start = time.perf_counter()
-        answers.append([array.astype(np.float64) for array in engine.run(feeds).values()])
+        answers.append([array.astype(np.float64) for array in contender.run(feeds)])
         first.append(time.perf_counter() - start)
     for _ in range(repeat):
-        for engine, own in zip(engines, times, strict=True):
-            engine.run(feeds)  # wakes the device, which waited while the others ran
+        for contender, own in zip(contenders, times, strict=True):
+            contender.run(feeds)  # wakes the device, which waited while the others ran
             start = time.perf_counter()
-            engine.run(feeds)
+            contender.run(feeds)
             own.append(1e3 * (time.perf_counter() - start))
     if times_of_kernels:
-        for engine, network in zip(engines, networks, strict=True):
-            if network.target != "host":
-                lines = kernel_times(engine, network.kernels)
+        for contender, network in zip(contenders, networks, strict=True):
+            if isinstance(contender, Opened) and network.target != "host":
+                lines = kernel_times(contender.engine, network.kernels)
                 print(f"{model.stem} {network.target} {network.precision}:", *lines, sep="\n")
-    without = [
-        f"{on_device(engine, queued):.3f}" if queued and network.target.startswith("cuda") else ""
-        for engine, network in zip(engines, networks, strict=True)
-    ]
+    without = times_without_copies(networks, contenders, queued)
     return [
         f"| {model.stem} | {network.target} {network.precision} | {network.seconds:.1f} | {first[i]:.2f} | "
         f"{median(times[i]):.3f} | {min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"
         for i, network in enumerate(networks)
     ]
+
+
+class Contender(Protocol):
+    """A network that is ready to run."""
+
+    def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]: ...
+
+    def queued(self, count: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A compiled network that is open."""
+
+    engine: Engine
+
+    def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return list(self.engine.run(feeds).values())
+
+    def queued(self, count: int) -> float:
+        """Milliseconds of a run without copies from and to the host, of ``count`` queued runs."""
+        start = time.perf_counter()
+        for _ in range(count):
+            self.engine.run_on_device()
+        ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(DEFAULT_STREAM))
+        return 1e3 * (time.perf_counter() - start) / count
+
+
+def opened(network: Network) -> Contender:
+    if network.target.startswith(PEER):
+        return inductor(network.file, network.target, network.precision)
+    return Opened(tenon.open(network.file))
+
+
+def inductor(model: Path, target: str, precision: str) -> Contender:
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+    from inductor import Inductor
+
+    return Inductor(model, precision, random_feeds(model), target.partition(":")[2] or "default")
+
+
+def times_without_copies(networks: list[Network], contenders: list[Contender], count: int) -> list[str]:
+    """The least of five times of each, in milliseconds, which alternate; "" where there is none."""
+    queues = [n.target.startswith(("cuda", PEER)) and count > 0 for n in networks]
+    least = [float("inf")] * len(networks)
+    for _ in range(5):
+        for i, contender in enumerate(contenders):
+            if queues[i]:
+                contender.queued(count // 10 + 1)
+                least[i] = min(least[i], contender.queued(count))
+    return [f"{ms:.3f}" if queues[i] else "" for i, ms in enumerate(least)]
 
 
 def kernel_times(engine: Engine, kernels: list[str]) -> list[str]:
@@ -177,27 +264,14 @@ def kernel_times(engine: Engine, kernels: list[str]) -> list[str]:
     return [copies, *(f"  {us:6.1f} {kernel}" for us, kernel in zip(least[2:], kernels, strict=True))]
 
 
-def on_device(engine: Engine, count: int) -> float:
-    """Milliseconds of a run without copies from and to the host, of ``count`` queued runs: the least of five times."""
-    wait = ctypes.CDLL("libcuda.so.1").cuStreamSynchronize
-    least = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(count):
-            engine.run_on_device()
-        wait(ctypes.c_void_p(DEFAULT_STREAM))
-        least = min(least, 1e3 * (time.perf_counter() - start) / count)
-    return least
-
-
-def random_feeds(engine: Engine) -> dict[str, np.ndarray]:
+def random_feeds(model: Path) -> dict[str, np.ndarray]:
     """Normal numbers for floats, 0 to 99 for integers."""
     rng = np.random.default_rng(0)
     return {
-        name: rng.standard_normal(view.shape).astype(view.dtype)
-        if view.dtype.kind == "f"
-        else rng.integers(0, 100, view.shape).astype(view.dtype)
-        for name, view in engine.inputs.items()
+        value.name: rng.standard_normal(value.type.shape).astype(value.type.dtype.numpy)
+        if value.type.dtype.is_float
+        else rng.integers(0, 100, value.type.shape).astype(value.type.dtype.numpy)
+        for value in tenon.load(model).inputs
     }
 
 

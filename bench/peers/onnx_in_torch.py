@@ -185,7 +185,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "Conv": conv,
     "Div": binary(torch.div),
     "Erf": unary(torch.erf),
-    "Expand": lambda a, x, shape: x.expand(ints(shape)),
+    "Expand": lambda a, x, shape: x.expand(torch.broadcast_shapes(x.shape, ints(shape))),
     "Flatten": lambda a, x: torch.flatten(x, a.get("axis", 1)),
     "Gather": gather,
     "Gemm": gemm,

@@ -1,0 +1,57 @@
+"""An ONNX model of the zoo in PyTorch, compiled by Inductor and recorded as one CUDA graph."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx_in_torch import OnnxModule
+
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Inductor:
+    """Runs a model with one input; ``mode`` is torch.compile's, e.g. "max-autotune-no-cudagraphs".
+
+    fp32 multiplies without TF32; cuDNN measures its algorithms.  The graph holds no copies from or to the host.
+    """
+
+    def __init__(self, model: Path, precision: str, feeds: dict[str, np.ndarray], mode: str) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        self.kind = TYPES[precision]
+        start = time.perf_counter()
+        example = torch.from_numpy(*feeds.values()).to(self.kind)
+        module = OnnxModule(onnx.load(model)).eval().to(self.kind)
+        exported = torch.export.export(module, (example,), strict=False).module().cuda()
+        network = torch.compile(exported, mode=mode)
+        self.input = example.cuda()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.no_grad():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    network(self.input)
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self.graph):
+                self.outputs = network(self.input)
+        self.seconds = time.perf_counter() - start
+
+    def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """One run with copies from and to the host, which is waited for."""
+        self.input.copy_(torch.from_numpy(*feeds.values()))
+        self.graph.replay()
+        return [output.float().cpu().numpy() for output in self.outputs]
+
+    def queued(self, count: int) -> float:
+        """Milliseconds of a run without copies, of ``count`` queued runs."""
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            self.graph.replay()
+        torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - start) / count
