@@ -27,7 +27,7 @@ class Inductor:
         example = torch.from_numpy(*feeds.values()).to(self.kind)
         module = OnnxModule(onnx.load(model)).eval().to(self.kind)
         exported = torch.export.export(module, (example,), strict=False).module().cuda()
-        network = torch.compile(exported, mode=mode)
+        self.network = network = torch.compile(exported, mode=mode)  # holds the weights that the graph reads
         self.input = example.cuda()
         self.graph = torch.cuda.CUDAGraph()
         with torch.no_grad():
@@ -43,7 +43,7 @@ class Inductor:
 
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         """One run with copies from and to the host, which is waited for."""
-        self.input.copy_(torch.from_numpy(*feeds.values()))
+        self.input.copy_(torch.from_numpy(*feeds.values()).cuda())
         self.graph.replay()
         return [output.float().cpu().numpy() for output in self.outputs]
 
