@@ -23,7 +23,7 @@ from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.machine import in_halves, wide_blocks, with_product
 from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
-from tenon.machine.plan.choose import choose, choose_alike
+from tenon.machine.plan.choose import choose, choose_alike, streaming
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
@@ -414,7 +414,7 @@ def _prepared(
     progress("optimise")
     graph = _optimised(given, compilation, shapes, left, stages)
     progress("plan")
-    setting, times = compilation.setting, dict[str, dict[str, float]]()
+    setting, times = streaming(graph, compilation.setting), dict[str, dict[str, float]]()
     if compilation.tuning is not None and os.path.lexists(compilation.tuning):
         times = TimesTable(compilation.tuning).nearest(kind_of(compilation))
     chosen = choose(graph, setting, times, compilation.max_weights)

@@ -33,7 +33,8 @@ class Machine:
     float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
     own_memory: bool = True  # a thread can have memory of its own for intermediate results
-    stream: float = 5.0  # bytes of main memory that arrive in the time of one multiply-add of a vector
+    stream: float = 5.0  # bytes of weights that arrive in the time of one multiply-add of a vector
+    memory: float | None = None  # the same from main memory, of weights that no cache keeps; None: as many
     launch: Launch | None = None  # of kernels in work groups, if it runs any
     spaces: tuple[MemorySpace, ...] = ()  # besides registers, the stack and the parameters of kernels
 

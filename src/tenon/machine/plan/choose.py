@@ -1,7 +1,9 @@
 """Selects each layer's algorithm, by measured times if there are any or else by estimate, within a budget of weights.
 
 Fast algorithms enlarge the packed weights (Winograd's F(4, 3) fourfold).  Where the total exceeds the budget, layers
-trade speed for size, those first that lose the least time per byte saved.
+trade speed for size, those first that lose the least time per byte saved.  Without a budget, weights stay within
+``GROWTH`` times the smallest ones where that takes less than ``WORTH`` of the time, or come part of the way there for
+as much less.
 """
 
 from __future__ import annotations
@@ -14,6 +16,11 @@ from tenon.machine.algorithms.base import Cost
 from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
 from tenon.network.graph.graph import Graph, Node
+
+GROWTH, WORTH = 1.5, 0.05
+
+CACHED = 16 << 20
+"""Bytes of weights that the last cache keeps from run to run."""
 
 TimesByAlgorithm = Mapping[str, float]
 """Measured seconds by ``Algorithm.key``."""
@@ -28,13 +35,43 @@ def choose(
     ``times`` are those of candidates, by layer; ``max_weights`` bounds the bytes of all weights.  Raises InputError if
     the smallest choices exceed it.
     """
-    if not times and max_weights is None:
+    if setting.machine.launch is not None and not times and max_weights is None:
         return {}
     layers = _layers(graph, setting, times)
     chosen = {name: layer.fastest() for name, layer in layers.items()}
+    others = _other_weights(graph, layers)
     if max_weights is not None:
-        _fit(graph, layers, chosen, max_weights)
+        _fit(layers, chosen, max_weights - others, others)
+    elif not (small := _small(layers, chosen, others)) and not times:
+        return {}
+    else:
+        chosen |= small
     return chosen
+
+
+def _small(layers: Mapping[str, _LayerChoice], fastest: Mapping[str, str], others: int) -> dict[str, str]:
+    """Algorithms with weights nearer to ``GROWTH`` times the smallest ones, ``others`` bytes included, where they cost
+    little time; else nothing."""
+    least = sum(min(map(layer.weights, layer.costs)) for layer in layers.values())
+    most = int(GROWTH * (least + others)) - others
+    surplus, time = _weights(layers, fastest) - most, _time(layers, fastest)
+    for share in (1.0, 0.75, 0.5, 0.25) if surplus > 0 else ():
+        small = dict(fastest)
+        _fit(layers, small, most + int((1 - share) * surplus), others)
+        if _time(layers, small) < time * (1 + share * WORTH):
+            return small
+    return {}
+
+
+def streaming(graph: Graph, setting: Setting) -> Setting:
+    """The setting with the rate at which the weights of ``graph`` arrive."""
+    weights, memory = (
+        sum(v.array.nbytes for part in with_bodies(graph) for v in part.constants()),
+        setting.machine.memory,
+    )
+    if memory is None or weights <= CACHED:
+        return setting
+    return replace(setting, machine=replace(setting.machine, stream=memory))
 
 
 def choose_alike(graph: Graph, setting: Setting, first: Graph, there: Setting) -> dict[str, str]:
@@ -89,12 +126,25 @@ def _layers(graph: Graph, setting: Setting, times: Mapping[str, TimesByAlgorithm
     return layers
 
 
-def _fit(graph: Graph, layers: Mapping[str, _LayerChoice], chosen: dict[str, str], most: int) -> None:
-    """Change ``chosen`` until all weights fit ``most`` bytes."""
+def _other_weights(graph: Graph, layers: Mapping[str, _LayerChoice]) -> int:
+    """Bytes of all constants that no algorithm packs."""
     flexible = {id(v) for layer in layers.values() for n in layer.nodes for v in n.inputs if v is not None}
     constants = (v for part in with_bodies(graph) for v in part.constants())
-    total = sum(v.array.nbytes for v in constants if id(v) not in flexible)
-    total += sum(layer.weights(chosen[name]) for name, layer in layers.items())
+    return sum(v.array.nbytes for v in constants if id(v) not in flexible)
+
+
+def _weights(layers: Mapping[str, _LayerChoice], chosen: Mapping[str, str]) -> int:
+    return sum(layer.weights(chosen[name]) for name, layer in layers.items())
+
+
+def _time(layers: Mapping[str, _LayerChoice], chosen: Mapping[str, str]) -> float:
+    """Time of all layers by estimate, in which those that were measured and others add up."""
+    return sum(len(layer.nodes) * layer.costs[chosen[name]].time for name, layer in layers.items())
+
+
+def _fit(layers: Mapping[str, _LayerChoice], chosen: dict[str, str], most: int, others: int) -> None:
+    """Change ``chosen`` until its weights fit ``most`` bytes, besides ``others``."""
+    total = _weights(layers, chosen)
     while total > most:
         best: tuple[float, str, str] | None = None
         for name, layer in layers.items():
@@ -106,7 +156,26 @@ def _fit(graph: Graph, layers: Mapping[str, _LayerChoice], chosen: dict[str, str
                     if best is None or rate < best[0]:
                         best = rate, name, other
         if best is None:
-            raise InputError(f"the weights need {total} bytes at least; the budget is {most}: allow more")
+            need, budget = total + others, most + others
+            raise InputError(f"the weights need {need} bytes at least; the budget is {budget}: allow more")
         _, name, other = best
         total -= layers[name].weights(chosen[name]) - layers[name].weights(other)
+        chosen[name] = other
+    _use_rest(layers, chosen, most - total)
+
+
+def _use_rest(layers: Mapping[str, _LayerChoice], chosen: dict[str, str], room: int) -> None:
+    """Give layers faster algorithms again that fit in ``room`` bytes, those first that gain the most time: the last
+    layer that became smaller may have saved more than was needed."""
+    while True:
+        faster = [
+            (layer.time(chosen[name]) - layer.time(other), name, other)
+            for name, layer in layers.items()
+            for other in layer.costs
+            if layer.weights(other) - layer.weights(chosen[name]) <= room
+        ]
+        gain, name, other = max(faster, default=(0.0, "", ""))
+        if gain <= 0:
+            return
+        room -= layers[name].weights(other) - layers[name].weights(chosen[name])
         chosen[name] = other

@@ -22,7 +22,7 @@ _WIDE = ("-mprefer-vector-width=512",)
 # processor that is not known gets what loses nowhere.  "host" is measured (``tune.probe``).
 SSE2 = Target(
     "x86-64",
-    Machine(lanes=4, registers=16, block=4, prefetch=True, products=_PAIRS),
+    Machine(lanes=4, registers=16, block=4, prefetch=True, products=_PAIRS, memory=1.75),
     _LINUX,
     "x86_64",
     about="Any x86-64 (SSE2)",
@@ -32,7 +32,7 @@ SSE2 = Target(
 )
 AVX2 = Target(
     "x86-64-avx2",
-    Machine(lanes=8, registers=16, block=8, prefetch=True, products=_PAIRS),
+    Machine(lanes=8, registers=16, block=8, prefetch=True, products=_PAIRS, memory=1.75),
     _LINUX,
     "x86_64_v3",
     about="x86-64 with AVX2 and FMA",
@@ -45,7 +45,7 @@ TARGETS = (
     AVX2,
     Target(
         "x86-64-avx2-vnni",
-        Machine(lanes=8, registers=16, block=8, prefetch=True, products=_VNNI),
+        Machine(lanes=8, registers=16, block=8, prefetch=True, products=_VNNI, memory=1.75),
         _LINUX,
         "x86_64_v3+avxvnni",
         about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
