@@ -19,9 +19,12 @@ from tenon.network.ops.move import Reorder
 _Kind = tuple[LayoutKind, int]  # and the block, which a Reorder changes; halos only grow
 
 
-def assign_layouts(graph: Graph, setting: Setting) -> None:
-    """Set the layout of every value of ``graph``; its inputs and outputs stay row-major."""
-    _Assignment(graph, setting).run()
+def assign_layouts(graph: Graph, setting: Setting, unchanged: frozenset[int] = frozenset()) -> None:
+    """Set the layout of every value of ``graph``; its inputs and outputs stay row-major.
+
+    Every output gets a buffer of its own, except those numbered in ``unchanged``, which are inputs and stay there.
+    """
+    _Assignment(graph, setting).run(unchanged)
 
 
 def _kind(layout: Layout) -> _Kind:
@@ -47,11 +50,12 @@ class _Assignment:
         self.halos: dict[Value, Halo] = {}
         self.fills: dict[Value, int] = {}
 
-    def run(self) -> None:
+    def run(self, unchanged: frozenset[int]) -> None:
         for node in self.graph:
             self.visit(node)
         for i, value in enumerate(self.graph.outputs):
-            self.graph.outputs[i] = self.outward(value, i)
+            if i not in unchanged:
+                self.graph.outputs[i] = self.outward(value, i)
         self.unify()
         for value in self.graph.values():
             layout = value.type.layout

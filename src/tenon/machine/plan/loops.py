@@ -70,6 +70,17 @@ def states_of_body(node: Node, op: Scan) -> States:
     return [(value, number) for number, value in enumerate(body.inputs[: op.states])]
 
 
+def unchanged_states(graph: Graph) -> dict[int, frozenset[int]]:
+    """For every body of a loop, by its ``id``, the numbers of the states that it leaves alone."""
+    return {
+        id(body): frozenset(i for i in range(node.op.states) if body.outputs[i] is body.inputs[i])
+        for part in with_bodies(graph)
+        for node in part
+        if isinstance(node.op, Scan)
+        for body in node.bodies
+    }
+
+
 def copy_next_states(graph: Graph, setting: Setting) -> None:
     """Put copies at the end of bodies, and of the graph, for next states that cannot be written over the state
     before."""
@@ -125,9 +136,11 @@ class _Uses:
             self.last[root] = max(self.last.get(root, -1), *read, -1)
 
     def over(self, state: Value, following: Value) -> bool:
-        """Whether the next state can be written over the state: nothing reads that later, or at the same time but
-        element for element."""
-        root, _ = self.storage.root(following)
+        """Whether the next state can be written over the state: it is the same, or nothing reads that later, or at the
+        same time but element for element."""
+        root, offset = self.storage.root(following)
+        if root is state and offset == 0 and _alike(state, following):
+            return True
         if root in self.given or root.producer is None:
             return False
         first, last = self.first[root], self.last.get(state, -1)

@@ -23,6 +23,7 @@ from tenon.machine.plan.loops import (
     prepare_loops,
     states_of,
     states_of_body,
+    unchanged_states,
     with_bodies,
 )
 from tenon.machine.plan.lowering_context import Setting, operator, site
@@ -74,12 +75,12 @@ def plan(
 
 def _lay_out(graph: Graph, setting: Setting) -> None:
     """The layouts of all values, how far they are needed, and the order of execution."""
-    outputs = output_extents(graph)
+    outputs, unchanged = output_extents(graph), unchanged_states(graph)
     for part in with_bodies(graph):
         needed = outputs if part is graph else {}
         if setting.machine.launch is None:
             clip_nodes(part, needed)
-        assign_layouts(part, setting)
+        assign_layouts(part, setting, unchanged.get(id(part), frozenset()))
         check_sizes(part)
         if setting.machine.launch is None:
             clip_nodes(part, needed, setting)  # and conversions of layouts
