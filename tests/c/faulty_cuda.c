@@ -119,6 +119,7 @@ DEFINE(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsign
   size_t from = 0, to = 0, size = 0;
   const uint64_t mutable = *(uint64_t *)parameters[1];
   sscanf(given("TEST_CUDA_KERNEL"), "%zu %zu %zu", &from, &to, &size);
+  if (!recording) called("kernel %ld\n", number(stream));
   return command(mutable + to, mutable + from, size);
 }
 DEFINE(GraphLaunch, (void *launched, void *stream)) {

@@ -12,6 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import tenon
@@ -197,6 +200,58 @@ def test_arrays_on_the_device_are_used_there_and_streams_are_followed(driver: st
         inside, usual = ["wait 1", "launch 1", "record 1"], [own, "launch -1"]
         assert called[:14] == ["compile", *first, *again, *inside, *usual, own]
         assert called[14:] == ["copy -1", "launch -1", "record -1", "wait 1"]
+
+
+DECISIONS = """
+import ctypes, sys
+import numpy as np
+import tenon
+
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuMemcpyHtoD_v2.argtypes = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t
+cuda.cuMemcpyDtoH_v2.argtypes = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
+x = np.random.default_rng(0).random((8, 16), np.float32)
+with tenon.open(sys.argv[1], target="cuda") as engine:
+    for c in (True, False):
+        assert np.allclose(engine.run({"x": x, "c": np.array(c)})["y"], x)
+        for _ in range(2):
+            times = engine.device_times()
+            assert np.allclose(engine.outputs["y"], x) and len(times) == 5, times
+    for c in (True, False):
+        given = {"x": x, "c": np.array(c)}
+        for name, tensor in engine.device_inputs.items():
+            assert cuda.cuMemcpyHtoD_v2(tensor.address, given[name].ctypes.data, given[name].nbytes) == 0
+        y = np.empty_like(x)
+        tensor = engine.run_on_device()["y"]
+        assert cuda.cuStreamSynchronize(ctypes.c_void_p(1)) == 0
+        assert cuda.cuMemcpyDtoH_v2(y.ctypes.data, tensor.address, y.nbytes) == 0
+        assert np.allclose(y, x)
+"""
+
+
+@pytest.mark.parametrize("driver", ["stand-in", "machine"])
+def test_a_branch_is_chosen_between_launches(driver: str, place: Path, tmp_path: Path) -> None:
+    """In runs of both kinds and timed ones, by a byte on the device; no graph is recorded."""
+    if driver == "machine" and (reason := why_not("cuda")):
+        pytest.skip(reason)
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 21]> g (float[8,16] x, bool c) => (float[8,16] y) { y = If (c) <'
+        "then_branch = t () => (float[8,16] a) { a = Abs(x) },"
+        "else_branch = e () => (float[8,16] b) { d = Abs(x) b = MatMul(d, w) }> }"
+    )
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(16, dtype=np.float32), "w"))
+    bundle = tenon.compile(made.SerializeToString(), target="cuda", name="net", no_tuning=True)
+    environment = dict(os.environ)
+    if driver == "stand-in":
+        (x, _), (y,) = bundle.interface.inputs, bundle.interface.outputs
+        texts = {"LOG": str(tmp_path / "log"), "KERNEL": f"{x.offset} {y.offset} {y.bytes}"}
+        environment |= {f"TEST_CUDA_{name}": text for name, text in texts.items()} | {"LD_LIBRARY_PATH": str(place)}
+    command = [sys.executable, "-c", DECISIONS, str(save_container(tmp_path / "if.tenon", [bundle]))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if driver == "stand-in":
+        called = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith(("kernel", "launch"))]
+        assert called == [*9 * ["kernel -1"], *3 * ["kernel 1"]]
 
 
 def test_arrays_on_a_device_need_a_bundle_for_cuda() -> None:

@@ -32,7 +32,7 @@ from patched_networks import FLOATS, INTEGERS, network
 from programs import PATH
 from real import DIGITS, ROOT, held_out_digits
 from tenon.compilation import resolved
-from tenon.errors import InputError, ToolchainError, UnsupportedError
+from tenon.errors import InputError, ToolchainError
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.gpu.unit import kernel_key
 from tenon.machine.codegen.vulkan import spirv as spirv_modules
@@ -490,13 +490,6 @@ def test_words_of_the_language_can_be_names(language: str) -> None:
     for operator, word in (("DetectionPostProcess", "half"), ("Range", "constant")):
         text = find_backend("opencl").program([recorded_program([operator])], "cases.h").files[1].text
         assert text.index(f"\n#define {word} {word}_\n") < text.index("__kernel")
-
-
-def test_loops_of_a_run_time_count_are_refused(language: str) -> None:
-    program = recorded_program(["Relu"])
-    loop = Repeat(Place(Region.ACTIVATIONS, 0), program.items, Place(Region.ACTIVATIONS, 4096))
-    with pytest.raises(UnsupportedError, match="Relu 'call0': this target has no branches, and no loops whose number"):
-        find_backend(language).program([replace(program, items=(loop,))], "cases.h")
 
 
 def test_recurrent_layers_stay_loops(device: str) -> None:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from exact_onnxruntime import session
+from gpu_devices import needs_compiler, why_not
 from tenon.formats.exporters.onnx import to_onnx
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Value
@@ -232,7 +233,7 @@ def compare(results: dict[str, Array], right: Sequence[Array], graph: Graph, whe
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4, err_msg=f"{where}: {v.name}")
 
 
-def check(seed: int, *, compiled: bool) -> None:
+def check(seed: int, *, compiled: bool, target: str = "host") -> None:
     content = Nest(seed).model()
     peer, graph = session(content), tenon.load(content)
     verify(graph)
@@ -242,9 +243,11 @@ def check(seed: int, *, compiled: bool) -> None:
     for (given, where), expected in zip(runs, right, strict=True):
         compare(evaluate(graph, given), expected, graph, f"{where}, reference")
     if compiled:
-        with tenon.open(tenon.compile(graph, threads=1 + seed % 2, no_tuning=True, verify=seed % 4 == 0)) as engine:
+        verified, threads = seed % 4 == 0, 1 + seed % 2 if target == "host" else 1
+        bundle = tenon.compile(graph, target=target, threads=threads, no_tuning=True, verify=verified)
+        with tenon.open(bundle) as engine:
             for (given, where), expected in zip(runs, right, strict=True):
-                compare(engine.run(given), expected, graph, f"{where}, C")
+                compare(engine.run(given), expected, graph, f"{where}, {target}")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -274,6 +277,16 @@ _ONNX: dict[type, Callable[[Any], str]] = {
     Scan: lambda op: "Loop" if op.counted else "Scan",
 }
 """What nodes with bodies become."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["opencl", "cuda", "vulkan"])
+def test_nests_on_devices(target: str) -> None:
+    if reason := why_not(target):
+        pytest.skip(reason)
+    needs_compiler(target)
+    for seed in range(100, 100 + int(os.environ.get("TENON_FUZZ", "200")) // 5):
+        check(seed, compiled=True, target=target)
 
 
 @pytest.mark.slow

@@ -139,13 +139,14 @@ def test_planted_faults_are_found(bundle: Bundle, place: Place) -> None:
 
 @pytest.mark.parametrize("target", ["opencl", "cuda", "vulkan"])
 def test_devices(target: str) -> None:
-    """The host checks sizes of inputs; a number that the device computes is refused by name."""
+    """The host checks sizes of inputs first, and reads a number that the device computes between launches."""
     text = tenon.compile(rows(), target=target).source
     assert "if (size < 4 || size > 24 || (size - 4) % 4) return device_failed(DEVICE_WRONG_SIZE" in text
-    for name in ("run", "timed_run"):
-        assert "rows_checked(mutableWeight)" in text[text.index(f"int rows_{name}(") :][:200]
-    with pytest.raises(UnsupportedError, match=r"size 'count'.*a number that it computes"):
-        tenon.compile(rows(computed=True), target=target)
+    assert "rows_launch, 0, rows_checked, " in text
+    text = tenon.compile(rows(computed=True), target=target).source
+    assert "rows_launch, 1, rows_checked, " in text
+    assert "if (status == 0 && (size < 0 || size > 40)) status = device_failed(DEVICE_WRONG_SIZE" in text
+    assert "static int device_repeats(" not in text
 
 
 def test_browsers_have_no_sizes() -> None:

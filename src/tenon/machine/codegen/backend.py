@@ -23,7 +23,7 @@ from tenon.machine.kernel_ir.loops import Alloc, Barrier, CallSource, Kernel, Lo
 from tenon.machine.kernel_ir.walk import operations, statements, types
 from tenon.machine.kernel_ir.work_groups import WorkGroups, work_groups
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Call, Program, Region
+from tenon.machine.plan.program import Call, Program, Region, repeats
 from tenon.machine.proofs.needed import prove_needed
 from tenon.machine.proofs.regions import prove_regions
 from tenon.network.graph.types import DType
@@ -175,6 +175,10 @@ class Backend(Protocol):
     @property
     def calls_c(self) -> bool: ...
 
+    @property
+    def decides(self) -> bool:
+        """Whether a run can choose branches, and how often loops run, by numbers that it computes."""
+
     def kernel(self, kernel: Kernel) -> str:
         """The text of one kernel, with all that it needs.  Raises InternalError for one that the backend cannot run."""
 
@@ -221,9 +225,10 @@ def steps_of(
             prove_needed(kernel, cut)
     for kernel in {id(part.call.kernel): part.call.kernel for part in parts}.values():
         require_supported(backend, kernel)
+    starts = firsts(program.items) | ({0} if grid and any(repeats(program.items)) else frozenset())
     return tuple(
         KernelLaunch(part.call, printed(part.call.kernel, part.slices), part.slices, barrier)
-        for part, barrier in zip(parts, barriers(parts, firsts(program.items), grid=grid), strict=True)
+        for part, barrier in zip(parts, barriers(parts, starts, grid=grid), strict=True)
     )
 
 

@@ -166,6 +166,18 @@ class _Since:
         return False
 
 
+def may_write(call: Call, place: Place, size: int) -> bool:
+    """Whether a call may write one of ``size`` bytes at a place, in any iterations of the loops around both."""
+    first, end = place.lowest, place.highest + size
+    return any(
+        buffer.space != "const"
+        and own.region is place.region
+        and _range(buffer, own)[0] < end
+        and first < _range(buffer, own)[1]
+        for buffer, own in _arguments(call)
+    )
+
+
 def _arguments(call: Call) -> Iterator[tuple[Buffer, Place]]:
     return zip(call.kernel.params, call.args, strict=True)
 

@@ -5,6 +5,7 @@ enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCK
 enum { CUDA_NO_MEMORY = 2, CUDA_NO_BINARY = 209, CUDA_INVALID_PTX = 218, CUDA_NEWER_PTX = 222 };
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
+static const size_t CUDA_IDLE = SIZE_MAX; /* the slot of the time until the next command */
 
 /* What a timed run records: an event behind each command, and what its time is of. */
 typedef struct {
@@ -22,13 +23,14 @@ struct DeviceQueue {
   void *inside; /* that of a run without copies from and to the host */
   void *queued; /* an event behind the last run on a stream of the caller's */
   CudaStamp *stamps;
-  size_t stamp_count, stamp_room;
-  int stamping;   /* while that graph is recorded */
-  uint8_t *ports; /* the mutable region in memory that the device can copy from and to by itself */
+  size_t stamp_count, stamp_room, event_count; /* events are kept for the next timed run */
+  int stamping;   /* while a timed run is recorded or queued */
+  uint8_t *ports; /* the mutable region, and a number, in memory that the device can copy from and to by itself */
 };
 
 static int cuda_failed(int status, const char *doing) {
   const char *text = NULL;
+  if (device_is_own(status)) return status;
   cu.GetErrorString(status, &text);
   device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
   return status == CUDA_NO_MEMORY ? DEVICE_NO_MEMORY : status;
@@ -153,7 +155,7 @@ static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
   for (unsigned i = 0; status == 0 && i < DEVICE_REGIONS; i++) {
     status = cu.MemAlloc_v2(&d->regions[i], sizes[i] ? sizes[i] : 1);
   }
-  if (status == 0) status = cu.MemHostAlloc((void **)&d->ports, sizes[DEVICE_MUTABLE] ? sizes[DEVICE_MUTABLE] : 1, 0);
+  if (status == 0) status = cu.MemHostAlloc((void **)&d->ports, sizes[DEVICE_MUTABLE] + DEVICE_NUMBER, 0);
   if (status == 0 && sizes[DEVICE_CONSTANT]) {
     status = cu.MemcpyHtoD_v2(d->regions[DEVICE_CONSTANT], weights, sizes[DEVICE_CONSTANT]);
   }
@@ -181,11 +183,15 @@ static int queue_stamp(DeviceQueue *d, size_t slot) {
     d->stamp_room = room;
   }
   CudaStamp *stamp = &d->stamps[d->stamp_count];
-  const int status = cu.EventCreate(&stamp->event, 0);
-  if (status) return status;
+  if (d->stamp_count == d->event_count) {
+    const int status = cu.EventCreate(&stamp->event, 0);
+    if (status) return status;
+    d->event_count++;
+  }
   stamp->slot = slot;
   d->stamp_count++;
-  return cu.EventRecordWithFlags(stamp->event, d->stream, CUDA_EXTERNAL_EVENT);
+  return d->network->reads ? cu.EventRecord(stamp->event, d->stream)
+                           : cu.EventRecordWithFlags(stamp->event, d->stream, CUDA_EXTERNAL_EVENT);
 }
 
 /* Queues one run. */
@@ -240,7 +246,7 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   if (status) return cuda_failed(status, "opening the CUDA device");
   if ((status = cuda_build(d)) != 0) return status;
   if ((status = cuda_allocate(d, weights)) != 0) return status;
-  return cuda_record(d, cuda_enqueue, &d->graph);
+  return d->network->reads ? 0 : cuda_record(d, cuda_enqueue, &d->graph);
 }
 
 static void queue_close(DeviceQueue *d) {
@@ -251,7 +257,7 @@ static void queue_close(DeviceQueue *d) {
   if (d->timed) cu.GraphExecDestroy(d->timed);
   if (d->inside) cu.GraphExecDestroy(d->inside);
   if (d->queued) cu.EventDestroy_v2(d->queued);
-  for (size_t i = 0; i < d->stamp_count; i++) cu.EventDestroy_v2(d->stamps[i].event);
+  for (size_t i = 0; i < d->event_count; i++) cu.EventDestroy_v2(d->stamps[i].event);
   free(d->stamps);
   if (d->stream) cu.StreamDestroy_v2(d->stream);
   if (d->module) cu.ModuleUnload(d->module);
@@ -262,7 +268,7 @@ static void queue_close(DeviceQueue *d) {
   cu.DevicePrimaryCtxRelease_v2(d->device);
 }
 
-/* Runs a graph of the network. */
+/* Runs the network by a graph of it, or by queueing its commands if there is none. */
 static int cuda_run(DeviceQueue *d, void *graph, uint8_t *tensors) {
   const DeviceNetwork *n = d->network;
   int status = cu.CtxSetCurrent(d->context);
@@ -271,8 +277,9 @@ static int cuda_run(DeviceQueue *d, void *graph, uint8_t *tensors) {
     memcpy(d->ports + p->offset, tensors + p->offset, p->size);
   }
   if (status == 0 && d->queued) status = cu.StreamWaitEvent(d->stream, d->queued, 0);
-  if (status == 0) status = cu.GraphLaunch(graph, d->stream);
-  if (status == 0) status = cu.StreamSynchronize(d->stream);
+  if (status == 0) status = graph ? cu.GraphLaunch(graph, d->stream) : cuda_enqueue(d);
+  const int ended = cu.StreamSynchronize(d->stream);
+  if (status == 0) status = ended;
   if (status) return cuda_failed(status, "running the network");
   for (size_t i = 0; i < n->output_count; i++) {
     const DevicePort *p = &n->outputs[i];
@@ -285,18 +292,25 @@ static int device_run(DeviceQueue *d, uint8_t *tensors) {
   return cuda_run(d, d->graph, tensors);
 }
 
-/* By a graph that records an event behind each command: launches follow each other as in other runs. */
+/* With an event behind each command, whose launches follow each other as in other runs. */
+static int cuda_stamped_run(DeviceQueue *d, uint8_t *tensors) {
+  int status = 0;
+  const int is_recorded = d->timed != NULL;
+  d->stamping = !is_recorded;
+  if (!is_recorded) d->stamp_count = 0;
+  if (!is_recorded && !d->network->reads) status = cuda_record(d, cuda_enqueue, &d->timed);
+  if (status == 0) status = cuda_run(d, d->timed, tensors);
+  d->stamping = 0;
+  return status;
+}
+
 static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
   int status = cu.CtxSetCurrent(d->context);
   if (status) return cuda_failed(status, "recording the network");
-  if (!d->timed) {
-    d->stamping = 1;
-    status = cuda_record(d, cuda_enqueue, &d->timed);
-    d->stamping = 0;
-  }
-  if (status == 0) status = cuda_run(d, d->timed, tensors);
+  status = cuda_stamped_run(d, tensors);
   for (size_t i = 1; status == 0 && i < d->stamp_count; i++) {
     float milliseconds = 0;
+    if (d->stamps[i].slot == CUDA_IDLE) continue;
     status = cu.EventElapsedTime(&milliseconds, d->stamps[i - 1].event, d->stamps[i].event);
     if (status) return cuda_failed(status, "reading the times of kernels");
     nanoseconds[d->stamps[i].slot] += (uint64_t)(1e6 * milliseconds);

@@ -4,7 +4,7 @@ enum { CUDA_NO_TIMES = 2 };
 /* What such runs need besides the others. */
 static int cuda_prepare_inside(DeviceQueue *d) {
   int status = 0;
-  if (!d->inside) status = cuda_record(d, cuda_enqueue_inside, &d->inside);
+  if (!d->inside && !d->network->reads) status = cuda_record(d, cuda_enqueue_inside, &d->inside);
   if (status == 0 && !d->queued && (status = cu.EventCreate(&d->queued, CUDA_NO_TIMES)) != 0) {
     return cuda_failed(status, "creating an event");
   }
@@ -23,6 +23,30 @@ static int cuda_copy_inside(DeviceQueue *d, const uint64_t *inputs, void *stream
   return status;
 }
 
+/* Reads the inputs that may be sizes, and checks them. */
+static int cuda_check_inside(DeviceQueue *d, void *stream) {
+  const DeviceNetwork *n = d->network;
+  int status = 0;
+  if (!n->check) return 0;
+  for (size_t i = 0; status == 0 && i < n->input_count; i++) {
+    const DevicePort *p = &n->inputs[i];
+    if (p->size > DEVICE_NUMBER) continue;
+    status = cu.MemcpyDtoHAsync_v2(d->ports + p->offset, d->regions[DEVICE_MUTABLE] + p->offset, p->size, stream);
+  }
+  if (status == 0) status = cu.StreamSynchronize(stream);
+  return status ? status : n->check(d->ports);
+}
+
+/* Queues the kernels on a stream, and waits for those that compute which others run. */
+static int cuda_launch_inside(DeviceQueue *d, void *stream) {
+  void *const own = d->stream;
+  if (d->inside) return cu.GraphLaunch(d->inside, stream);
+  d->stream = stream;
+  const int status = d->network->launch(d);
+  d->stream = own;
+  return status;
+}
+
 /* Queues a run behind what the stream has, and behind earlier runs. */
 static int device_queue_run(DeviceQueue *d, const uint64_t *inputs, void *stream) {
   const int is_first = d->queued == NULL;
@@ -31,7 +55,8 @@ static int device_queue_run(DeviceQueue *d, const uint64_t *inputs, void *stream
   if ((status = cuda_prepare_inside(d)) != 0) return status;
   if (!is_first) status = cu.StreamWaitEvent(stream, d->queued, 0);
   if (status == 0) status = cuda_copy_inside(d, inputs, stream);
-  if (status == 0) status = cu.GraphLaunch(d->inside, stream);
+  if (status == 0) status = cuda_check_inside(d, stream);
+  if (status == 0) status = cuda_launch_inside(d, stream);
   if (status == 0) status = cu.EventRecord(d->queued, stream);
   return status ? cuda_failed(status, "queueing the network") : 0;
 }

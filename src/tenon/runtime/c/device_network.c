@@ -19,10 +19,11 @@
 
 /* Statuses that no driver has. */
 enum { DEVICE_NONE = -1001, DEVICE_NO_DRIVER = -1002, DEVICE_NO_MEMORY = -1003, DEVICE_UNFIT = -1004, DEVICE_FORKED = -1005 };
-enum { DEVICE_UNWRITTEN = -1006, DEVICE_WRONG_SIZE = -1007 };
+enum { DEVICE_UNWRITTEN = -1006, DEVICE_WRONG_SIZE = -1007, DEVICE_TOO_MANY = -1008 };
 enum { DEVICE_CONSTANT, DEVICE_MUTABLE, DEVICE_ACTIVATIONS, DEVICE_REGIONS };
 enum { DEVICE_GROUP = 64 };
 enum { DEVICE_UPLOAD, DEVICE_DOWNLOAD, DEVICE_FIRST_STEP }; /* what each time of a timed run is of */
+enum { DEVICE_NUMBER = 8 }; /* bytes of a number that the host reads between launches */
 
 typedef struct DeviceQueue DeviceQueue;
 
@@ -55,6 +56,8 @@ typedef struct {
   size_t step_count, input_count, output_count;
   size_t sizes[DEVICE_REGIONS];
   int (*launch)(DeviceQueue *);  /* queues all steps, those in loops as often as they run */
+  int reads;                     /* whether it reads numbers between them, so that no run can be recorded before */
+  int (*check)(const uint8_t *tensors); /* 0 if the sizes among the inputs are in their ranges; NULL: there are none */
   const DeviceBinding *bindings; /* of each step, in languages without pointers */
   const DeviceOperand *operands;
 } DeviceNetwork;
@@ -68,6 +71,11 @@ static int device_failed(int status, const char *format, ...) {
   vsnprintf(device_message, sizeof device_message, format, arguments);
   va_end(arguments);
   return status;
+}
+
+/* Whether a status is one of those above, whose message is kept already. */
+static int device_is_own(int status) {
+  return status <= DEVICE_NONE && status >= DEVICE_TOO_MANY;
 }
 
 /* Whether this process may call the driver: one that was forked has none of the driver's threads. */

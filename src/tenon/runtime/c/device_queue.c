@@ -35,8 +35,20 @@ static int device_launch_steps(DeviceQueue *d, size_t first, size_t end, const i
   return status;
 }
 
+/* Whether the sizes among the inputs are in their ranges. */
+static int device_check(const DeviceNetwork *n, const uint8_t *tensors) {
+  return n->check ? n->check(tensors) : 0;
+}
+
+/* Runs the network once. */
+static int device_checked_run(DeviceQueue *d, uint8_t *tensors) {
+  const int status = device_check(d->network, tensors);
+  return status ? status : device_run(d, tensors);
+}
+
 /* Runs the network once, and gives the nanoseconds of the copies and of every step. */
 static int device_times(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
+  const int status = device_check(d->network, tensors);
   memset(nanoseconds, 0, (DEVICE_FIRST_STEP + d->network->step_count) * sizeof *nanoseconds);
-  return device_timed_run(d, tensors, nanoseconds);
+  return status ? status : device_timed_run(d, tensors, nanoseconds);
 }

@@ -95,6 +95,7 @@ static const char *opencl_meaning(int status) {
 }
 
 static int opencl_failed(int status, const char *doing) {
+  if (device_is_own(status)) return status;
   const int is_memory = status == -4 || status == -6 || status == -61;
   device_failed(status, "OpenCL: %s (status %d while %s)", opencl_meaning(status), status, doing);
   return is_memory ? DEVICE_NO_MEMORY : status;

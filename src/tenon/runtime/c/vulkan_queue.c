@@ -1,4 +1,4 @@
-/* Runs a network on a Vulkan device: one command buffer, recorded once.  It stands behind vulkan_api.c. */
+/* A network on a Vulkan device: its memory and its pipelines.  It stands behind vulkan_api.c. */
 
 /* Types of structures; an object's number is that of the structure which makes it. */
 enum {
@@ -31,7 +31,7 @@ enum { VULKAN_SHADERS = sizeof device_shaders / sizeof device_shaders[0] };
 enum { VULKAN_END_OF_ALL = 8192, VULKAN_TIMESTAMPS = 2, VULKAN_64_BITS = 1 };
 enum { VULKAN_PRIORITY = 1000174000 };
 enum { VULKAN_NVIDIA = 0x10de, VULKAN_NO_HOST_MEMORY = -1 };
-typedef enum { VULKAN_UNTIMED, VULKAN_COUNTING, VULKAN_TIMING } VulkanTiming;
+enum { VULKAN_AGAIN = 2, VULKAN_STAMPS = 4096 }; /* command buffers can be recorded again; timestamps of one of them */
 
 typedef struct {
   VulkanObject buffer, memory;
@@ -40,24 +40,27 @@ typedef struct {
 struct DeviceQueue {
   const DeviceNetwork *network;
   DeviceOptions options;
-  void *instance, *physical, *device, *queue, *commands, **kernels;
+  void *instance, *physical, *device, *queue, **kernels;
+  void *commands; /* the command buffer that is being recorded */
+  void *recorded; /* that of a run which is known before */
+  void *passing;  /* that of a run which is recorded while it runs */
   uint32_t family;
   VulkanNumbers16 numbers16; /* features that the device was asked for */
   VulkanMatrixFeatures matrices;
   uint32_t subgroup; /* threads that exchange values without shared memory; 0: none */
   VulkanRegion regions[DEVICE_REGIONS], staging;
-  uint8_t *ports; /* the mutable region as the host sees it: `staging` */
+  uint8_t *ports; /* the mutable region, and a number, as the host sees them: `staging` */
   VulkanObject set_layout, layout, cache, pool, set, command_pool, fence;
   VulkanObject pipelines[VULKAN_SHADERS]; /* 0 for shaders of other networks */
-  VulkanTiming timing;                    /* how commands are recorded */
-  void *timed;                            /* the command buffer of a timed run */
-  VulkanObject clock;                     /* its timestamps */
-  size_t stamp_count, *slots;             /* how many there are, and what the time before each is of */
+  VulkanObject clock;                     /* timestamps; 0 before the first timed run */
+  uint64_t *nanoseconds;                  /* of a timed run */
+  size_t stamp_count, slots[VULKAN_STAMPS]; /* how many there are, and what the time before each is of */
 };
 
 static int vulkan_failed(int status, const char *doing) {
   static const char *words[] = {"unknown error", "out of memory", "out of memory of the device", "initialisation failed",
                                 "the device was lost"};
+  if (device_is_own(status)) return status;
   const int known = status < 0 && status >= -4 ? -status : 0;
   device_failed(status, "Vulkan: %s (status %d) while %s", words[known], status, doing);
   return known == 1 || known == 2 ? DEVICE_NO_MEMORY : status;
@@ -274,10 +277,11 @@ static void vulkan_free(DeviceQueue *d, VulkanRegion *r) {
 }
 
 /* ------------------------------------------------------------------------------------------- commands */
+/* Begins to record a command buffer, which is made unless there is one. */
 static int vulkan_begin(DeviceQueue *d, void **commands) {
   const VulkanCommands made = {.type = VULKAN_COMMANDS, .pool = d->command_pool, .count = 1};
   const VulkanBeginning how = {.type = VULKAN_BEGINNING};
-  const int status = vk.AllocateCommandBuffers(d->device, &made, commands);
+  const int status = *commands ? 0 : vk.AllocateCommandBuffers(d->device, &made, commands);
   return status ? status : vk.BeginCommandBuffer(*commands, &how);
 }
 
@@ -324,14 +328,14 @@ static int vulkan_upload(DeviceQueue *d, const uint8_t *weights) {
 }
 
 static int vulkan_regions(DeviceQueue *d, const uint8_t *weights) {
-  const VulkanCommandPool pool = {.type = VULKAN_COMMAND_POOL, .family = d->family};
+  const VulkanCommandPool pool = {.type = VULKAN_COMMAND_POOL, .flags = VULKAN_AGAIN, .family = d->family};
   const VulkanFence fence = {.type = VULKAN_FENCE};
   int status = vk.CreateCommandPool(d->device, &pool, NULL, &d->command_pool);
   if (status == 0) status = vk.CreateFence(d->device, &fence, NULL, &d->fence);
   for (unsigned i = 0; status == 0 && i < DEVICE_REGIONS; i++) {
     status = vulkan_allocate(d, &d->regions[i], d->network->sizes[i], 0, VULKAN_LOCAL);
   }
-  if (status == 0) status = vulkan_map(d, &d->staging, d->network->sizes[DEVICE_MUTABLE], &d->ports);
+  if (status == 0) status = vulkan_map(d, &d->staging, d->network->sizes[DEVICE_MUTABLE] + DEVICE_NUMBER, &d->ports);
   if (status == 0) status = vulkan_upload(d, weights);
   return status ? vulkan_failed(status, "allocating memory of the device") : 0;
 }
@@ -451,160 +455,4 @@ static int vulkan_pipelines(DeviceQueue *d) {
   }
   if (status == 0 && !is_kept) vulkan_keep(d, &id);
   return status ? vulkan_failed(status, "loading the kernels") : 0;
-}
-
-/* ----------------------------------------------------------------------------------------------- runs */
-static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
-  const DeviceNetwork *n = d->network;
-  const DeviceBinding *b = &n->bindings[step];
-  const size_t group = n->steps[step].group ? n->steps[step].group : DEVICE_GROUP;
-  const size_t groups = (n->steps[step].threads + group - 1) / group;
-  const uint32_t columns = groups < VULKAN_MOST_GROUPS ? (uint32_t)groups : VULKAN_MOST_GROUPS;
-  int first[VULKAN_MOST_OPERANDS];
-  for (unsigned i = 0; i < b->operand_count; i++) {
-    const DeviceOperand *operand = &n->operands[b->first_operand + i];
-    first[i] = operand->first;
-    for (unsigned j = 0; j < n->steps[step].loops; j++) first[i] += iterations[j] * operand->steps[j];
-  }
-  if (d->timing == VULKAN_COUNTING) return 0;
-  if (b->barrier) vulkan_wait(d->commands, VULKAN_AT_SHADER, VULKAN_AT_SHADER);
-  vk.CmdBindPipeline(d->commands, VULKAN_COMPUTE, d->pipelines[b->shader]);
-  vk.CmdPushConstants(d->commands, d->layout, VULKAN_SHADER, 0, (uint32_t)(b->operand_count * sizeof(int)), first);
-  vk.CmdDispatch(d->commands, columns, (uint32_t)((groups + columns - 1) / columns), 1);
-  return 0;
-}
-
-static void vulkan_copy_ports(DeviceQueue *d, const DevicePort *ports, size_t count, int upload) {
-  const VulkanObject device = d->regions[DEVICE_MUTABLE].buffer, host = d->staging.buffer;
-  for (size_t i = 0; i < count; i++) {
-    const VulkanCopy copy = {ports[i].offset, ports[i].offset, ports[i].size};
-    if (copy.size) vk.CmdCopyBuffer(d->commands, upload ? host : device, upload ? device : host, 1, &copy);
-  }
-}
-
-/* In a timed run: a timestamp when all commands before have ended, whose time goes to that slot. */
-static int queue_stamp(DeviceQueue *d, size_t slot) {
-  if (d->timing == VULKAN_TIMING) {
-    vulkan_wait(d->commands, VULKAN_AT_SHADER | VULKAN_AT_COPY, VULKAN_AT_SHADER | VULKAN_AT_COPY);
-    vk.CmdWriteTimestamp(d->commands, VULKAN_END_OF_ALL, d->clock, (uint32_t)d->stamp_count);
-    d->slots[d->stamp_count] = slot;
-  }
-  if (d->timing != VULKAN_UNTIMED) d->stamp_count++;
-  return 0;
-}
-
-/* Records one run. */
-static int vulkan_record(DeviceQueue *d) {
-  const DeviceNetwork *n = d->network;
-  int status = vulkan_begin(d, &d->commands);
-  if (status == 0) {
-    if (d->clock) vk.CmdResetQueryPool(d->commands, d->clock, 0, (uint32_t)d->stamp_count);
-    d->stamp_count = 0;
-    queue_stamp(d, DEVICE_UPLOAD);
-    vk.CmdBindDescriptorSets(d->commands, VULKAN_COMPUTE, d->layout, 0, 1, &d->set, 0, NULL);
-    vulkan_wait(d->commands, VULKAN_AT_HOST, VULKAN_AT_COPY);
-    vulkan_copy_ports(d, n->inputs, n->input_count, 1);
-    vulkan_wait(d->commands, VULKAN_AT_COPY, VULKAN_AT_SHADER);
-    queue_stamp(d, DEVICE_UPLOAD);
-    status = n->launch(d);
-    vulkan_wait(d->commands, VULKAN_AT_SHADER, VULKAN_AT_COPY);
-    vulkan_copy_ports(d, n->outputs, n->output_count, 0);
-    queue_stamp(d, DEVICE_DOWNLOAD);
-    vulkan_wait(d->commands, VULKAN_AT_COPY, VULKAN_AT_HOST);
-    const int ended = vk.EndCommandBuffer(d->commands);
-    if (status == 0) status = ended;
-  }
-  return status ? vulkan_failed(status, "recording the network") : 0;
-}
-
-static int queue_open(DeviceQueue *d, const uint8_t *weights) {
-  int status = vulkan_instance(d);
-  if (status == 0) status = vulkan_choose(d);
-  if (status == 0) status = vulkan_device(d);
-  if (status == 0) status = vulkan_regions(d, weights);
-  if (status == 0) status = vulkan_interface(d);
-  if (status == 0) status = vulkan_pipelines(d);
-  return status ? status : vulkan_record(d);
-}
-
-static void vulkan_close_device(DeviceQueue *d) {
-  vk.DeviceWaitIdle(d->device);
-  for (unsigned i = 0; i < VULKAN_SHADERS; i++) {
-    if (d->pipelines[i]) vk.DestroyPipeline(d->device, d->pipelines[i], NULL);
-  }
-  if (d->clock) vk.DestroyQueryPool(d->device, d->clock, NULL);
-  free(d->slots);
-  if (d->cache) vk.DestroyPipelineCache(d->device, d->cache, NULL);
-  if (d->pool) vk.DestroyDescriptorPool(d->device, d->pool, NULL);
-  if (d->layout) vk.DestroyPipelineLayout(d->device, d->layout, NULL);
-  if (d->set_layout) vk.DestroyDescriptorSetLayout(d->device, d->set_layout, NULL);
-  if (d->command_pool) vk.DestroyCommandPool(d->device, d->command_pool, NULL);
-  if (d->fence) vk.DestroyFence(d->device, d->fence, NULL);
-  for (unsigned i = 0; i < DEVICE_REGIONS; i++) vulkan_free(d, &d->regions[i]);
-  vulkan_free(d, &d->staging);
-  vk.DestroyDevice(d->device, NULL);
-}
-
-static void queue_close(DeviceQueue *d) {
-  if (d->device) vulkan_close_device(d);
-  if (d->instance) vk.DestroyInstance(d->instance, NULL);
-}
-
-static int vulkan_run(DeviceQueue *d, void *commands, uint8_t *tensors) {
-  const DeviceNetwork *n = d->network;
-  for (size_t i = 0; i < n->input_count; i++) {
-    const DevicePort *p = &n->inputs[i];
-    memcpy(d->ports + p->offset, tensors + p->offset, p->size);
-  }
-  const int status = vulkan_submit(d, commands);
-  if (status) return vulkan_failed(status, "running the network");
-  for (size_t i = 0; i < n->output_count; i++) {
-    const DevicePort *p = &n->outputs[i];
-    memcpy(tensors + p->offset, d->ports + p->offset, p->size);
-  }
-  return 0;
-}
-
-static int device_run(DeviceQueue *d, uint8_t *tensors) {
-  return vulkan_run(d, d->commands, tensors);
-}
-
-/* Records a run with timestamps. */
-static int vulkan_record_timed(DeviceQueue *d) {
-  void *const usual = d->commands;
-  d->stamp_count = 3; /* those around the copies */
-  d->timing = VULKAN_COUNTING;
-  d->network->launch(d);
-  const VulkanQueryPool clock = {
-      .type = VULKAN_QUERY_POOL, .kind = VULKAN_TIMESTAMPS, .count = (uint32_t)d->stamp_count};
-  d->slots = malloc(d->stamp_count * sizeof *d->slots);
-  if (!d->slots) return device_failed(DEVICE_NO_MEMORY, "out of memory");
-  int status = vk.CreateQueryPool(d->device, &clock, NULL, &d->clock);
-  if (status) return vulkan_failed(status, "creating timestamps");
-  d->timing = VULKAN_TIMING;
-  status = vulkan_record(d);
-  d->timing = VULKAN_UNTIMED;
-  d->timed = d->commands;
-  d->commands = usual;
-  return status;
-}
-
-/* By another command buffer, in which every command waits for those before. */
-static int device_timed_run(DeviceQueue *d, uint8_t *tensors, uint64_t *nanoseconds) {
-  VulkanProperties about;
-  float period;
-  vk.GetPhysicalDeviceProperties(d->physical, &about);
-  memcpy(&period, &about.limits.words[VULKAN_CLOCK_LIMIT], sizeof period);
-  int status = d->timed ? 0 : vulkan_record_timed(d);
-  if (status == 0) status = vulkan_run(d, d->timed, tensors);
-  if (status) return status;
-  uint64_t *stamps = malloc(d->stamp_count * sizeof *stamps);
-  if (!stamps) return device_failed(DEVICE_NO_MEMORY, "out of memory");
-  status = vk.GetQueryPoolResults(d->device, d->clock, 0, (uint32_t)d->stamp_count, d->stamp_count * sizeof *stamps,
-                                  stamps, sizeof *stamps, VULKAN_64_BITS);
-  for (size_t i = 1; status == 0 && i < d->stamp_count; i++) {
-    nanoseconds[d->slots[i]] += (uint64_t)((double)period * (double)(stamps[i] - stamps[i - 1]));
-  }
-  free(stamps);
-  return status ? vulkan_failed(status, "reading the times of kernels") : 0;
 }

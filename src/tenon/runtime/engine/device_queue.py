@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.errors import ResourceError
+from tenon.errors import InputError, ResourceError, TenonError
 from tenon.gpu_options import USUAL, GpuOptions
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine.processors import Pinning
+
+_WRONG_SIZE, _TOO_MANY_ITERATIONS = -1007, -1008
+"""Statuses of runs that inputs end (``runtime/c/device_network.c``): the device works."""
 
 
 def has_queue(library: ctypes.CDLL, entry: str) -> bool:
@@ -66,22 +69,21 @@ class DeviceQueue:
         self._destroy = None
 
     def run(self, regions: Sequence[ctypes.c_void_p]) -> int:
-        """Returns 0.  Raises ResourceError if there is no device, or if it fails."""
+        """Returns 0.  Raises InputError for inputs with a size out of range or too many iterations of a loop, and
+        ResourceError if there is no device, or if it fails."""
         self.prepare(regions)
-        if self._library[f"{self._entry}_run"](regions[1], self._handle):
-            raise self._failure()
+        self._require_success(self._library[f"{self._entry}_run"](regions[1], self._handle))
         return 0
 
     def times(self, regions: Sequence[ctypes.c_void_p], steps: int) -> Array:
         """One run: nanoseconds by the device's clock of the copies of inputs, of those of outputs, and of each step.
 
-        Raises ResourceError if there is no device, or if it fails.
+        Raises InputError and ResourceError as ``run`` does.
         """
         self.prepare(regions)
         spent = np.zeros(2 + steps, np.uint64)
         address = ctypes.c_void_p(spent.ctypes.data)
-        if self._library[f"{self._entry}_timed_run"](regions[1], self._handle, address):
-            raise self._failure()
+        self._require_success(self._library[f"{self._entry}_timed_run"](regions[1], self._handle, address))
         return spent
 
     def properties(self) -> DeviceProperties | None:
@@ -98,17 +100,18 @@ class DeviceQueue:
     def queue_run(self, regions: Sequence[ctypes.c_void_p], inputs: Sequence[int], stream: int) -> None:
         """Queue a run on a stream, with the inputs at these addresses (0: where the network has them).
 
-        Raises ResourceError if there is no device, or if it fails.
+        Raises InputError and ResourceError as ``run`` does.
         """
         self.prepare(regions)
         addresses = (ctypes.c_uint64 * max(1, len(inputs)))(*inputs)
-        if self._library[f"{self._entry}_queue_run"](addresses, ctypes.c_void_p(stream), self._handle):
-            raise self._failure()
+        self._require_success(
+            self._library[f"{self._entry}_queue_run"](addresses, ctypes.c_void_p(stream), self._handle)
+        )
 
     def wait(self, stream: int) -> None:
         """Let a stream wait for the last run that was queued."""
-        if self._process == os.getpid() and self._library[f"{self._entry}_wait"](ctypes.c_void_p(stream), self._handle):
-            raise self._failure()
+        if self._process == os.getpid():
+            self._require_success(self._library[f"{self._entry}_wait"](ctypes.c_void_p(stream), self._handle))
 
     def tensors(self, regions: Sequence[ctypes.c_void_p]) -> int:
         """The address on the device of the mutable region."""
@@ -137,8 +140,16 @@ class DeviceQueue:
         destroy = self._library[f"{self._entry}_destroy"]
         self._destroy = weakref.finalize(self, _destroyed, destroy, self._handle, self._process)
 
-    def _failure(self) -> ResourceError:
-        """The error of a run.  The network is destroyed: the next run creates it again, on a device that works."""
+    def _require_success(self, status: int) -> None:
+        """Raise the error of a run, unless it ended with status 0."""
+        if status:
+            raise self._failure(status)
+
+    def _failure(self, status: int) -> TenonError:
+        """The error of a run.  Where the device failed, the network is destroyed: the next run creates it again, on a
+        device that works."""
+        if status in (_WRONG_SIZE, _TOO_MANY_ITERATIONS):
+            return InputError(f"'{self._entry}': {self._message()}")
         error = ResourceError(f"'{self._entry}' failed on the device: {self._message()}")
         self.stop()
         return error

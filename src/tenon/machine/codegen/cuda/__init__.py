@@ -25,6 +25,7 @@ LANGUAGE = DeviceLanguage(
     clusters="__cluster_dims__({size}, 1, 1) ",
     aligned="__builtin_assume_aligned({address}, 16)",
     host=("device_text.c", "cuda_api.c", "cuda_queue.c", "cuda_streams.c"),
+    reads="cuda_reads.c",
     streams=True,
     embedded=lambda text, _: quoted_text(ptx(text)),
 )

@@ -18,8 +18,9 @@ _OPTIONS = """\
    normal or high; queue_window: launches after which to wait; kernel_time: milliseconds of a launch, above which it is
    cut. */"""
 _QUEUE = """\
-/* Runs the network once: copies the inputs to the device and the outputs back.  Returns 0, or the driver's status.
-   Runs of one device queue must not overlap. */"""
+/* Runs the network once: copies the inputs to the device and the outputs back.  Returns 0, or the driver's status, or
+   -1007 where a size is not in its range and -1008 where a loop would run more often than it was compiled for: the
+   outputs are then not written.  Runs of one device queue must not overlap. */"""
 _TIMED = """\
 /* Runs the network once as {name}_run does, and gives nanoseconds by the device's clock: of the copies of the inputs,
    of those of the outputs, and then of each step (all of its launches).  Returns 0, or the driver's status. */"""
@@ -29,8 +30,9 @@ _FACTS = """\
 _DESTROY = "/* Releases what the device holds for the network. */"
 _MESSAGE = "/* What went wrong last, in words: one line, and the compiler's report where it refused the kernels. */"
 _QUEUE_RUN = """\
-/* Queues a run on a CUstream of the caller's: behind what it has, behind earlier runs, without waiting.  `inputs` has
-   the address on the GPU of each input, in the order of this header, or 0 for one that lies there already. */"""
+/* Queues a run on a CUstream of the caller's: behind what it has, behind earlier runs, without waiting but for numbers
+   that choose branches or end loops.  `inputs` has the address on the GPU of each input, in the order of this header,
+   or 0 for one that lies there already. */"""
 _WAIT = "/* Lets a CUstream wait for the last run that was queued. */"
 _TENSORS = "/* The address on the GPU of the mutable region, with inputs and outputs at the offsets of this header. */"
 _HANDLE = "void *device"

@@ -21,6 +21,7 @@ class DeviceLanguage:
     thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
     many threads a block has, ``clusters`` how many
     blocks a cluster.  ``aligned`` says of an address that it is a multiple of 16.
+    ``reads`` is the file with the function that reads a number between launches; "" where the host cannot wait for one.
     ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.
     """
 
@@ -40,4 +41,5 @@ class DeviceLanguage:
     bounds: str = ""
     clusters: str = ""
     aligned: str = ""
+    reads: str = ""
     streams: bool = False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from itertools import count, groupby
 from pathlib import Path
 
 import tenon
@@ -14,6 +13,16 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.comments import call_comment
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.launches import (
+    check_function,
+    decided_at_run_time,
+    depths,
+    host_checks,
+    host_files,
+    launch_function,
+    most_loops,
+    reads_numbers,
+)
 from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.codegen.reset import reset, reset_text
@@ -21,15 +30,15 @@ from tenon.machine.kernel_ir.loops import Buffer, Kernel
 from tenon.machine.kernel_ir.text import show as kernel_text
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Branch, Call, Item, Place, Port, Program, Region, Repeat, SizeCheck, walk
+from tenon.machine.plan.program import Place, Port, Program, Region
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
 _AT_RUN_TIME = "this target has no branches, and no loops whose number of iterations is known only at run time"
+_ANOTHER = "compile it for another target"
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
 _FIRST = ("device_network.c", "device_options.c", "device_cache.c")
 _STREAM_CALLS = ("device_queue_run(device, inputs, stream)", "device_wait(device, stream)", "device_tensors(device)")
-_COMPUTED_SIZE = "this target cannot end a run by a number that it computes"
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
 """What the host program calls besides the C library: it opens the driver's library when it runs."""
 
@@ -72,7 +81,7 @@ def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequenc
     """An entry for each different kernel."""
     assert issubclass(language.dialect, WordC)
     steps = tuple(steps_of_shaders(program, backend) for program in programs)
-    shaders, loops = Shaders(language.dialect()), _most_loops(programs)
+    shaders, loops = Shaders(language.dialect()), most_loops(programs)
     tables = [binding_tables(p, own, shaders, loops) for p, own in zip(programs, steps, strict=True)]
     return steps, shaders.text(), shaders.groups, tables
 
@@ -96,7 +105,7 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
     launched = [
         text
         for p, own in zip(programs, steps, strict=True)
-        for i, (step, loops) in enumerate(zip(own, _depths(p.items), strict=True))
+        for i, (step, loops) in enumerate(zip(own, depths(p.items), strict=True))
         for text in _kernel(language, p, i, step, loops, dialect.more_operands(step.function))
     ]
     return steps, "\n".join([dialect.text(), *launched]), [], [[] for _ in programs]
@@ -114,42 +123,19 @@ def _constant_operands(programs: Sequence[Program]) -> dict[tuple[Buffer, ...], 
 
 def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
     """Raises UnsupportedError with all layers that the backend cannot run, InputError for too large a region."""
-    _require_supported(backend, program)
-    _host_checks(program)
+    _require_supported(language, backend, program)
     _require_small(language, program)
 
 
-def _require_supported(backend: Backend, program: Program) -> None:
-    decided = {id(call) for item in program.items for call in _decided_at_run_time(item)}
+def _require_supported(language: DeviceLanguage, backend: Backend, program: Program) -> None:
+    decided = set() if language.reads else {id(c) for item in program.items for c in decided_at_run_time(item)}
     problems = [
-        Problem(f"{call.op} '{call.layer}'", reason, "compile it for another target")
+        Problem(f"{call.op} '{call.layer}'", reason, _ANOTHER)
         for call in program.calls
         for reason in [*unsupported(backend, call.kernel), *([_AT_RUN_TIME] if id(call) in decided else [])]
     ]
     if problems:
         raise UnsupportedError(program.name, list(dict.fromkeys(problems)))
-
-
-def _decided_at_run_time(item: Item) -> Iterator[Call]:
-    """The calls that run as often as a value says that is known only at run time."""
-    match item:
-        case Repeat(int(), body):
-            for each in body:
-                yield from _decided_at_run_time(each)
-        case Repeat() | Branch():
-            yield from (call for call, _ in walk((item,)))
-
-
-def _host_checks(program: Program) -> list[SizeCheck]:
-    """The checks of sizes, which the host makes before it copies the inputs.  Raises UnsupportedError for those of
-    numbers that the device computes."""
-    inputs = {port.offset for port in program.inputs}
-    for check in program.checks:
-        if check.place.region is not Region.MUTABLE or check.place.offset not in inputs:
-            raise UnsupportedError(
-                program.name, [Problem(f"size '{check.name}'", _COMPUTED_SIZE, "compile it for another target")]
-            )
-    return list(program.checks)
 
 
 def _require_small(language: DeviceLanguage, program: Program) -> None:
@@ -226,18 +212,6 @@ def _counter(depth: int) -> str:
     return f"iteration{depth}"
 
 
-def _depths(items: Iterable[Item], depth: int = 0) -> Iterator[int]:
-    """For every call in order, how many loops are around it."""
-    for item in items:
-        match item:
-            case Call():
-                yield depth
-            case Repeat(body=body):
-                yield from _depths(body, depth + 1)
-            case SizeCheck():  # the host makes it
-                continue
-
-
 def _host(
     language: DeviceLanguage,
     programs: Sequence[Program],
@@ -253,57 +227,55 @@ def _host(
     each = zip(programs, steps, tables, strict=True)
     networks = [text for p, own, more in each for text in _network(language, p, own, more)]
     kernels = language.embedded(text, groups)
+    numbers = host_files(programs)
+    last = [*([language.reads] if numbers else []), "device_queue.c", *numbers]
     return "\n".join(
         [
             f"{banner}{_POSIX}",
             f'#include "{header}"',
             "",
             kernels,
-            f"enum {{ DEVICE_LOOPS = {_most_loops(programs)} }};",
+            f"enum {{ DEVICE_LOOPS = {most_loops(programs)} }};",
             f'static const char DEVICE_DIGEST[] = "{sha256(kernels.encode()).hexdigest()}"; /* of the kernels */',
             f"static const char DEVICE_OPTIONS[] = {json.dumps(options)};",
             "",
-            *((_RUNTIME / file).read_text() for file in (*_FIRST, *language.host, "device_queue.c")),
+            *((_RUNTIME / file).read_text() for file in (*_FIRST, *language.host, *last)),
             *networks,
             "",
         ]
     )
 
 
-def _most_loops(programs: Iterable[Program]) -> int:
-    """Loops around a step; 1 where there are none, as C has no empty arrays."""
-    return max(1, *(max(_depths(p.items), default=0) for p in programs))
-
-
 def _network(
     language: DeviceLanguage, program: Program, steps: Sequence[KernelLaunch], tables: Sequence[str]
 ) -> list[str]:
     """The tables and entry points of a program; ``tables`` are those of its operands, in languages without pointers."""
-    name, memory, checks = program.name, program.memory, _host_checks(program)
+    name, memory, checks = program.name, program.memory, host_checks(program)
     rows = [
         f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}"}}'
-        for i, (s, loops) in enumerate(zip(steps, _depths(program.items), strict=True))
+        for i, (s, loops) in enumerate(zip(steps, depths(program.items), strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, create_with, run, timed, facts, destroy, message, *more = (
         e.prototype for e in entry_points(language, name)
     )
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
+    launch = f"{name}_launch, {int(reads_numbers(program))}, {f'{name}_checked' if checks else 'NULL'}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
         _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, ""}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
-        *_launches(program),
-        *_size_checks(name, checks),
+        *launch_function(program),
+        *check_function(name, checks),
         f"static const DeviceNetwork {name}_network = {{",
-        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {name}_launch, {bound},",
+        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
         f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
-        f"{run} {{\n{_checked(name, checks, f'device_run(device, {Region.MUTABLE})')}\n}}\n",
-        f"{timed} {{\n{_checked(name, checks, f'device_times(device, {Region.MUTABLE}, nanoseconds)')}\n}}\n",
+        f"{run} {{\n  return device_checked_run(device, {Region.MUTABLE});\n}}\n",
+        f"{timed} {{\n  return device_times(device, {Region.MUTABLE}, nanoseconds);\n}}\n",
         f"{facts} {{\n  return device_facts();\n}}\n",
         f"{destroy} {{\n  device_destroy(device);\n}}\n",
         f"{message} {{\n  return device_message;\n}}\n",
@@ -312,8 +284,7 @@ def _network(
         "  int status = 0;",
         f"  DeviceQueue *device = device_create(&{name}_network, {Region.CONSTANT}, NULL, &status);",
         f"  (void){Region.ACTIVATIONS};",
-        *([f"  if (device) status = {name}_checked({Region.MUTABLE});"] if checks else []),
-        f"  if (device && status == 0) status = device_run(device, {Region.MUTABLE});",
+        f"  if (device) status = device_checked_run(device, {Region.MUTABLE});",
         "  device_destroy(device);",
         "  return status;",
         "}",
@@ -333,64 +304,6 @@ def _threads(step: KernelLaunch) -> str:
     if (groups := step.groups) is not None:
         return f"{groups.count * groups.size}, {groups.size}"
     return f"{step.work_items.length if step.work_items else 1}, 0"
-
-
-def _launches(program: Program) -> list[str]:
-    """The function that queues all steps."""
-    return [
-        f"static int {program.name}_launch(DeviceQueue *d) {{",
-        "  int iterations[DEVICE_LOOPS] = {0}, status = 0;",
-        *_queued(program.items, 0, count(), "  "),
-        *([] if program.calls else ["  status = device_launch_steps(d, 0, 0, iterations);"]),
-        "  return status;",
-        "}\n",
-    ]
-
-
-def _loop(item: Item) -> Repeat | None:
-    return item if isinstance(item, Repeat) else None
-
-
-def _queued(items: Iterable[Item], depth: int, numbers: Iterator[int], margin: str) -> Iterator[str]:
-    for loop, run in groupby((item for item in items if not isinstance(item, SizeCheck)), _loop):
-        if loop is None:
-            steps = [next(numbers) for _ in run]
-            yield f"{margin}if (status == 0) status = device_launch_steps(d, {steps[0]}, {steps[-1] + 1}, iterations);"
-        else:
-            i = f"iterations[{depth}]"
-            yield f"{margin}for ({i} = 0; status == 0 && {i} < {loop.count}; {i}++) {{"
-            yield from _queued(loop.body, depth + 1, numbers, f"{margin}  ")
-            yield f"{margin}}}"
-
-
-def _checked(name: str, checks: Iterable[SizeCheck], call: str) -> str:
-    """The body of a function that runs a network by ``call``, unless a size is out of range."""
-    if not checks:
-        return f"  return {call};"
-    return f"  const int status = {name}_checked({Region.MUTABLE});\n  return status ? status : {call};"
-
-
-def _size_checks(name: str, checks: Sequence[SizeCheck]) -> list[str]:
-    """The function that checks the sizes of the inputs."""
-    if not checks:
-        return []
-    return [
-        f"static int {name}_checked(const uint8_t *tensors) {{",
-        "  int64_t size;",
-        *(line for check in checks for line in _size_check(check)),
-        "  return 0;",
-        "}\n",
-    ]
-
-
-def _size_check(check: SizeCheck) -> list[str]:
-    least, most, step = check.range
-    tests = [f"size < {least}", f"size > {most}", *([f"(size - {least}) % {step}"] if step > 1 else [])]
-    told = f"\"size '%s' is %lld, not in {check.range}\", {json.dumps(check.name)}, (long long)size"
-    return [
-        f"  memcpy(&size, tensors + {check.place.offset}, sizeof size);",
-        f"  if ({' || '.join(tests)}) return device_failed(DEVICE_WRONG_SIZE, {told});",
-    ]
 
 
 def _ports(ports: Iterable[Port]) -> list[str]:

@@ -42,6 +42,7 @@ LANGUAGE = DeviceLanguage(
         "opencl_queue.c",
         "opencl_runs.c",
     ),
+    reads="opencl_reads.c",
     embedded=embedded,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -13,7 +13,8 @@ LANGUAGE = DeviceLanguage(
     suffix=".comp",
     title="GLSL",
     dialect=GlslPrograms,
-    host=("vulkan_api.c", "vulkan_shaders.c", "vulkan_queue.c"),
+    host=("vulkan_api.c", "vulkan_shaders.c", "vulkan_queue.c", "vulkan_runs.c"),
+    reads="vulkan_reads.c",
     embedded=embedded,
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE)

@@ -11,6 +11,7 @@
 
 /* Statuses of the library that no driver has (device_network.c). */
 enum { NO_DEVICE = -1001, NO_DRIVER = -1002, NO_MEMORY = -1003, UNFIT = -1004, FORKED = -1005 };
+enum { WRONG_SIZE = -1007, TOO_MANY_ITERATIONS = -1008 }; /* of the inputs: the device works */
 
 /* In the order of QueueFunctions. */
 static const char ends[QUEUE_FUNCTIONS][24] = {"_create_with_options", "_run", "_timed_run", "_destroy", "_device", "_message"};
@@ -74,7 +75,7 @@ static int timed(const QueueFunctions *queue, Engine *engine, uint64_t *nanoseco
   return status;
 }
 
-/* A device that failed may be lost: the next run creates the network again. */
+/* A device that failed may be lost: the next run creates the network again.  A run that its inputs end says so. */
 TenonStatus tn_queue_run(Engine *engine, uint64_t *nanoseconds) {
   const int number = engine->binding;
   const QueueFunctions *queue = &engine->bundle->queues[number];
@@ -83,6 +84,8 @@ TenonStatus tn_queue_run(Engine *engine, uint64_t *nanoseconds) {
   const int status =
       nanoseconds != NULL ? timed(queue, engine, nanoseconds) : queue->run(engine->tensors, engine->queues[number]);
   if (status == 0) return TENON_OK;
+  if (status == WRONG_SIZE || status == TOO_MANY_ITERATIONS)
+    return tn_fail(TENON_RUN_FAILED, "%s: %s", tn_engine_binding(engine)->entry, queue->message());
   result = failed(engine, queue, status, "failed on the device");
   queue->destroy(engine->queues[number]);
   engine->queues[number] = NULL;
