@@ -22,7 +22,8 @@ from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
-from tenon.machine.kernels.tile_products import RegisterTiles, pack, pitch, tile_products
+from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
+from tenon.machine.kernels.tile_products import pack, tile_products
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets.registry import named
 from tenon.network.graph.graph import Array

@@ -31,14 +31,11 @@ from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch
 from tenon.machine.kernels.tile_products import (
-    CHANNELS,
-    RegisterTiles,
     block_of,
     integer_tile_products,
     pack,
-    parts,
-    pitch,
     reblocked,
     steps_of,
     supported,
@@ -146,7 +143,7 @@ def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
     unit = unit_of(s, machine)
     assert unit is not None
     total, steps = 0.0, steps_of(s)
-    for _, _, rows, count in parts(s, tile):
+    for _, _, rows, count in parts(tile, s.extent, pitch(s)):
         for _, number, down in segments(count, tile.down):
             for _, groups, across in segments(s.padded // CHANNELS, tile.across):
                 block = TileBlock(rows, down, across, words_of(s))

@@ -1,0 +1,234 @@
+"""Blocks of tiles in registers of the processor: their instructions, and how their sums are stored.
+
+A block is ``down`` tiles of positions by ``across`` tiles of 16 output channels.  The instruction makes its sums, over
+all taps and input channels, and stores them on the stack, from where they are finished as everywhere else.  The rows of
+a tile are neighbouring positions of a row of the image.  Where rows are short, the image is walked as one ``flat`` row
+with the halo between, whose sums are not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tenon.machine.isa.amx import BEGIN, END, TileBlock
+from tenon.machine.isa.base import ProductUnit
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, segments
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, bitcast, broadcast, op
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.epilogue import finish
+from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
+from tenon.network.graph.types import F32, I32, DType
+
+CHANNELS = 16
+"""Output channels of a tile, one for each lane of a vector."""
+
+Store = Callable[[Index, Index, Index, Index, Expr], None]
+"""Finishes and stores a vector of sums at (image, channel, row, column)."""
+
+
+@dataclass(frozen=True)
+class RegisterTiles:
+    """``down`` tiles of ``rows`` positions by ``across`` tiles of channels; ``flat``: rows of the image are joined."""
+
+    rows: int
+    down: int
+    across: int
+    flat: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TileRows:
+    """Where the rows of the left tiles lie: ``words`` words of a position in a step, those of the next position
+    ``apart`` bytes further on; ``loops`` are those of ``isa.amx.TileBlock``.  ``first`` gives the place of an output's
+    first step, from its row and column, and ``word`` one of its words, besides these from the numbers of the loops and
+    that of the word."""
+
+    words: int
+    apart: int
+    loops: tuple[tuple[int, int], ...]
+    first: Callable[[Index, Index], Operand]
+    word: Callable[[Index, Index, list[Index], Index], Expr]
+
+
+@dataclass(frozen=True, eq=False)
+class TileContext:
+    """What all blocks of a kernel share: ``extent`` are the positions of the rows that are made, and ``pitch`` those
+    from one row of the input to the next."""
+
+    k: Builder
+    tile: RegisterTiles
+    unit: ProductUnit
+    extent: tuple[int, int]
+    pitch: int
+    store: Store
+
+
+def pitch(s: Conv) -> int:
+    """Positions from one row of the input to the next."""
+    return s.x.left + s.x.w + s.x.right
+
+
+def parts(tile: RegisterTiles, extent: tuple[int, int], pitch: int) -> list[tuple[int, int, int, int]]:
+    """(first position of a row, tiles of a row, rows of a tile, tiles in all)."""
+    height, width = extent
+    if tile.flat:
+        height, width = 1, (height - 1) * pitch + width
+    return [(first, count, rows, count * height) for first, count, rows in segments(width, tile.rows)]
+
+
+def float_ends(k: Builder, s: Conv) -> Store:
+    """Parameters: bias (padded), mask when ``clear``, operands, y."""
+    b = k.param("b", s.padded) if s.bias else None
+    m = k.param("m", s.padded, dtype=I32) if s.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
+    y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
+
+    def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
+        value = total if b is None else total + b.vec(CHANNELS)[channel // CHANNELS]
+        mask = None if m is None else m.vec(CHANNELS)[channel // CHANNELS]
+        finish(s, y, operands, (n, channel, row, col), CHANNELS, value, mask)
+
+    return store
+
+
+def integer_ends(k: Builder, s: IntegerConv) -> Store:
+    """Parameters: bias in i32 (padded), rows of factors, mask when ``conv.clear``, operands, y."""
+    ends = IntegerEnds.params(k, s)
+
+    def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
+        ends.store(n, channel, row, col, CHANNELS, total + ends.b.vec(CHANNELS)[channel // CHANNELS])
+
+    return store
+
+
+def weight_params(k: Builder, s: Conv, tile: RegisterTiles, steps: int, words: int) -> list[Tensor]:
+    """The packed weights of each run, in words."""
+    dtype = DType.B2 if s.weights is DType.BF16 else I32
+    runs = segments(s.padded // CHANNELS, tile.across)
+    return [k.param("w", count, steps, across, words, CHANNELS, dtype=dtype) for _, count, across in runs]
+
+
+def inside(s: Conv, across: int) -> int:
+    """How many groups of ``across`` tiles of channels a block of the output has."""
+    each = across * CHANNELS
+    return s.y.block // each if s.y.blocks > 1 and s.y.block % each == 0 else 1
+
+
+def end(k: Builder) -> None:
+    """Give up the registers."""
+    with k.instruction(END, ()):
+        pass
+
+
+def group(
+    p: TileContext, left: TileRows, weights: tuple[Tensor, Index], at: tuple[Index, Index, Index], across: int
+) -> None:
+    """All positions by ``across`` tiles of channels; ``at`` is (image, first channel, first row of the output)."""
+    for block, places in _runs(p, left, across):
+        about = f"{block.down} x {block.rows} positions by {across * CHANNELS} output channels"
+        with p.k.outline(f"{block.down}x{block.rows}x{across}", about):
+            _block(p, block, (left, *weights), at, places)
+
+
+Places = list[tuple[Index, Index]]
+"""Row and column of the first position of each tile of a block."""
+
+
+def _runs(p: TileContext, left: TileRows, across: int) -> Iterator[tuple[TileBlock, Places]]:
+    """The blocks of positions, equal ones in one loop."""
+    for start, per_row, rows, count in parts(p.tile, p.extent, p.pitch):
+        for before, number, down in segments(count, p.tile.down):
+            block = TileBlock(rows, down, across, left.words, left.apart, left.loops)
+            with p.k.instruction(BEGIN, (), *block.numbers[:4]):
+                pass
+            with p.k.loop("j", number) as j:
+                turns = [j * down + (before + i) for i in range(down)]
+                rest = [turn if count == per_row else turn % per_row for turn in turns]
+                places = [(Index() if count == per_row else turn // per_row) for turn in turns]
+                yield block, [(row, col * rows + start) for row, col in zip(places, rest, strict=True)]
+
+
+Factors = tuple[TileRows, Tensor, Index]
+"""Rows of the left tiles; the weights, and which group of them."""
+
+
+def _block(p: TileContext, block: TileBlock, of: Factors, at: tuple[Index, Index, Index], places: Places) -> None:
+    """Sums of one block, and what is stored of them."""
+    k, (left, w, o) = p.k, of
+    dtype = F32 if p.unit.sums is DType.F32 else I32
+    sums = k.local("s", block.down, block.rows, block.across * CHANNELS, dtype=dtype, space="stack")
+    xs = [left.first(row, col) for row, col in places]
+    with k.instruction(p.unit.operation, ((w, (o, 0, 0, 0, 0)), *xs, (sums, (0, 0, 0))), *block.numbers):
+        _sums(p, block, of, places, sums)
+    for i, (row, col) in enumerate(places):
+        with k.loop("r", block.rows) as r:
+            _store(p, sums, (i, r, block.across), at, (row, col + r))
+
+
+def _store(
+    p: TileContext,
+    sums: Tensor,
+    of: tuple[int, Index, int],
+    at: tuple[Index, Index, Index],
+    place: tuple[Index, Index],
+) -> None:
+    """Results of one position, unless it lies between rows."""
+    k, (i, r, across), (n, channel, top), (row, col) = p.k, of, at, place
+    facts = list[Index]()
+    if p.tile.flat:
+        row, col = col // p.pitch, col % p.pitch
+        facts = [p.extent[1] - 1 - col] if p.extent[1] < p.pitch else []
+    with k.when(*facts), k.unroll("v", across) as v:
+        p.store(n, channel + v * CHANNELS, top + row, col, sums.vec(CHANNELS)[i, r, v])
+
+
+def _sums(p: TileContext, block: TileBlock, of: Factors, places: Places, sums: Tensor) -> None:
+    """The meaning of the instruction."""
+    k, (left, w, o), vectors = p.k, of, sums.vec(CHANNELS)
+    with k.loop("i", block.down * block.rows) as i, k.unroll("v", block.across) as v:
+        vectors[i // block.rows, i % block.rows, v] = 0
+    with ExitStack() as stack:
+        turns = [stack.enter_context(k.loop("c", count)) for count, _ in block.loops]
+        step = Index()
+        for turn, (count, _) in zip(turns, block.loops, strict=True):
+            step = step * count + turn
+        for tile, (row, col) in enumerate(places):
+            with k.loop("r", block.rows) as r:
+                _row(p, block, (left, row, col + r, turns), (w.vec(CHANNELS), o, step), (vectors, tile, r))
+
+
+def _row(
+    p: TileContext,
+    block: TileBlock,
+    position: tuple[TileRows, Index, Index, list[Index]],
+    weights: tuple[Tensor, Index, Index],
+    sums: tuple[Tensor, int, Index],
+) -> None:
+    """A step of one position."""
+    k, (left, row, col, turns), (w, o, step), (into, i, r) = p.k, position, weights, sums
+    if p.unit.sums is not DType.F32:
+        product = "dot4" if p.unit.x is DType.U8 else "dot4_signed"
+        with k.loop("q", block.words) as q, k.unroll("v", block.across) as v:
+            value = broadcast(left.word(row, col, turns, q), CHANNELS)
+            into[i, r, v] = op(product, into[i, r, v], value, w[o, step, v, q, 0])
+        return
+    acc = k.local("a", block.across, 2, lanes=CHANNELS)
+    with k.unroll("v", block.across) as v, k.unroll("h", 2) as half:
+        acc[v, half] = 0
+    with k.loop("q", block.words) as q:
+        value = k.let("x", bitcast(left.word(row, col, turns, q), I32))
+        halves = [k.let("h", each) for each in _halves(value)]
+        with k.unroll("v", block.across) as v:
+            pair = _halves(k.let("w", bitcast(w[o, step, v, q, 0], I32)))
+            for h, (a, weight) in enumerate(zip(halves, pair, strict=True)):
+                acc[v, h] = acc[v, h] + broadcast(a, CHANNELS) * weight
+    with k.unroll("v", block.across) as v:
+        into[i, r, v] = into[i, r, v] + (acc[v, 0] + acc[v, 1])
+
+
+def _halves(word: Expr) -> tuple[Expr, Expr]:
+    """The two bf16 of words of i32, the even one first, in f32."""
+    return bitcast(word << 16, F32), bitcast(op("and", word, -65536), F32)
