@@ -15,14 +15,17 @@ from interpret import interpret
 from lowered import make_site, run_site, settle
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
+from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.isa import assembly
 from tenon.machine.isa.amx import BEGIN, REGISTERS, TileBlock
 from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
 from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels import tile_patches as tile_patches_kernel
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
+from tenon.machine.kernels.tile_patches import patch_bytes, tile_patches
 from tenon.machine.kernels.tile_products import pack, tile_products
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets.registry import named
@@ -104,10 +107,54 @@ def test_blocks_fit_the_registers_and_tiles_their_lines() -> None:
     assert isinstance(candidates((s,), MACHINE, Limits())[0], TileProducts)
 
 
+FIRST_IMAGE = Image(1, 2, 4, 6, 1, 1, 1, 0, 1, dtype=BF16)
+FIRST: dict[str, tuple[Conv, RegisterTiles, int]] = {
+    "7x7": (
+        Conv(
+            Image(1, 3, 9, 8, 1, 3, 3, 3, 4, dtype=BF16),
+            Image(1, 32, 5, 4, 32, dtype=BF16),
+            (7, 7),
+            (2, 2),
+            top=3,
+            left=3,
+            weights=BF16,
+        ),
+        RegisterTiles(3, 2, 1),
+        5,
+    ),
+    "3x2": (
+        Conv(FIRST_IMAGE, Image(1, 32, 4, 5, 32, dtype=BF16), (3, 2), top=1, weights=BF16),
+        RegisterTiles(5, 2, 2),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_first_layers_in_patches(name: str) -> None:
+    s, tile, band = FIRST[name]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, s.x.channels, s.x.h, s.x.w)).astype(BF16.numpy).astype(np.float32)
+    weights = (rng.standard_normal((s.y.channels, s.x.channels, *s.kernel)) / 8).astype(BF16.numpy)
+    bias = rng.standard_normal(s.y.channels).astype(np.float32)
+    around = [s.top, s.left, (s.y.h - 1) * s.stride[0] + s.kernel[0] - s.top - s.x.h]
+    around.append((s.y.w - 1) * s.stride[1] + s.kernel[1] - s.left - s.x.w)
+    operator = Operator(pads=tuple(around), strides=s.stride)
+    expected = operator.reference(x, weights.astype(np.float32), bias)
+    kernel, y = tile_patches(s, MACHINE, tile, band), np.zeros(s.y.shape, BF16.numpy)
+    patches = np.full(patch_bytes(s, band) // 2, np.nan, BF16.numpy).view(np.uint16)
+    packed = [each.reshape(-1) for each in tile_patches_kernel.pack(weights, s, tile)]
+    image = stored(s.x, x).view(np.uint16).reshape(-1)
+    interpret(kernel, [image, *packed, patches, bias, y.view(np.uint16).reshape(-1)])
+    np.testing.assert_allclose(y.astype(np.float32), stored(replace(s.y, dtype=F32), expected), rtol=1e-2, atol=1e-2)
+    assert prove(kernel) > 0
+
+
 INTEGERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "1x1": ((1, 70, 3, 5), (33, 70, 1, 1), {}),
     "3x3": ((1, 17, 4, 4), (16, 17, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
     "1d": ((1, 20, 9), (20, 20, 3), {"pads": (1, 1)}),
+    "first": ((1, 3, 9, 7), (16, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
 }
 
 
@@ -125,9 +172,9 @@ def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
     assert ROW is not None
     op = IntegerConv("double", least + 125, scale=0.25, **more, **bounds)
     site = make_site(op, arrays, ROW.machine, (1, 2, 3, 4))
-    algorithm = next(each for each in op.candidates(site) if isinstance(each, TileProducts))
+    algorithm = next(each for each in op.candidates(site) if isinstance(each, TileProducts | TilePatches))
     site = settle(op, replace(site, algorithm=algorithm))
-    assert site.input(0).layout.block == {70: 64, 17: 32, 20: 32}[x[1]]
+    assert site.input(0).layout.block == {70: 64, 17: 32, 20: 32, 3: 4}[x[1]]
     (result,) = run_site(op, site, arrays)
     np.testing.assert_array_equal(result, op.reference(*arrays))
 

@@ -22,6 +22,7 @@ from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.vector_product import VectorProduct
@@ -57,6 +58,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorStaged,
     IntegerStaged,
     TileProducts,
+    TilePatches,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 

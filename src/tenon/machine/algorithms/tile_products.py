@@ -30,6 +30,7 @@ from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
 from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch
 from tenon.machine.kernels.tile_products import (
@@ -40,7 +41,6 @@ from tenon.machine.kernels.tile_products import (
     steps_of,
     supported,
     tile_products,
-    unit_of,
     words_of,
 )
 from tenon.network.graph.types import Layout
@@ -102,24 +102,41 @@ class TileProducts(Algorithm):
 
     def _of_integers(self, wanted: Conv, stage: IntegerStage, machine: Machine) -> list[Step]:
         s = replace(stage.described, conv=stage.described.conv.flattened())
-        if s.weight_zero or s.nibbles:  # weights have a zero point, or 4 bits
-            (direct,) = IntegerDirect.candidates((s.conv,), machine, Limits(), 1)
-            return direct.lower((wanted,), (stage,), machine)
+        if not takes_weights(s):
+            return direct_sums(wanted, stage, machine)
         tile = self._settled(wanted, s.conv, machine)
         packed = map(Weights, pack(stage.constant, s.conv, tile))
-        args: tuple[Arg, ...] = stage.operands
-        if shifted := s.shifted(machine):  # the unit takes bytes with and without a sign as they are
-            bias, _, *rest = args
-            assert isinstance(bias, Weights)
-            sums = stage.constant.astype(np.int64).reshape(len(stage.constant), -1).sum(1)
-            own = bias.data + np.pad(shifted * sums, (0, len(bias.data) - len(sums)))
-            args = (Weights(own.astype(np.int32)), *rest)
-        return [Step(integer_tile_products(s, machine, tile), (Input(0), *packed, *args, Output()))]
+        args = (Input(0), *packed, *unshifted(stage, machine), Output())
+        return [Step(integer_tile_products(s, machine, tile), args)]
 
     def _settled(self, wanted: Conv, s: Conv, machine: Machine) -> RegisterTiles:
         """The tile, or the best one where a halo keeps rows apart that were to be one, or joins others."""
         same = s.extent == wanted.flattened().extent and pitch(s) == pitch(wanted.flattened())
         return self.tile if same else _ranked(s, machine)[0]
+
+
+def takes_weights(s: IntegerConv) -> bool:
+    """Whether a tile unit multiplies the weights: none with a zero point or of 4 bits."""
+    return not (s.weight_zero or s.nibbles)
+
+
+def direct_sums(wanted: Conv, stage: IntegerStage, machine: Machine) -> list[Step]:
+    """What computes a convolution whose weights it does not multiply."""
+    (direct,) = IntegerDirect.candidates((stage.described.conv.flattened(),), machine, Limits(), 1)
+    return direct.lower((wanted,), (stage,), machine)
+
+
+def unshifted(stage: IntegerStage, machine: Machine) -> tuple[Arg, ...]:
+    """The operands of a stage for a unit that takes bytes with and without sign as they are: without what turns those
+    of one kind into the other, and its part of the bias."""
+    shifted = stage.described.shifted(machine)
+    if not shifted:
+        return stage.operands
+    bias, _, *rest = stage.operands
+    assert isinstance(bias, Weights)
+    sums = stage.constant.astype(np.int64).reshape(len(stage.constant), -1).sum(1)
+    own = bias.data + np.pad(shifted * sums, (0, len(bias.data) - len(sums)))
+    return (Weights(own.astype(np.int32)), *rest)
 
 
 @lru_cache(maxsize=1024)
@@ -128,30 +145,40 @@ def _ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
     listed = []
     for flat in (0, 1) if s.stride == (1, 1) and s.extent[0] > 1 else (0,):
         wide = (s.extent[0] - 1) * pitch(s) + s.extent[1] if flat else s.extent[1]
-        for rows in {-(-wide // -(-wide // 16)), min(16, wide)}:
-            listed += [RegisterTiles(rows, down, across, flat) for down, across in _SIZES if _fits(s, down, across)]
+        listed += blocks(wide, s.padded, flat)
     return sorted(listed, key=lambda tile: _time(s, machine, tile))
 
 
-def _fits(s: Conv, down: int, across: int) -> bool:
-    held = TileBlock(1, down, across, 1).registers <= REGISTERS
-    return held and across <= s.padded // CHANNELS
+def blocks(width: int, channels: int, flat: int = 0) -> list[RegisterTiles]:
+    """All blocks for rows of so many positions that the registers hold."""
+    able = [
+        (down, across)
+        for down, across in _SIZES
+        if TileBlock(1, down, across, 1).registers <= REGISTERS and across <= channels // CHANNELS
+    ]
+    rows = {-(-width // -(-width // 16)), min(16, width)}
+    return [RegisterTiles(each, down, across, flat) for each in sorted(rows) for down, across in able]
 
 
-def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
-    """Time of the convolution, in multiply-adds of a vector."""
-    unit = unit_of(s, machine)
+def sums_time(s: Conv, machine: Machine, tile: RegisterTiles, steps: int, words: int) -> float:
+    """Time of all sums of a convolution of so many steps, in multiply-adds of a vector."""
+    unit = machine.tiles(s.x.dtype)
     assert unit is not None
-    total, steps = 0.0, steps_of(s)
+    total = 0.0
     for _, _, rows, count in parts(tile, s.extent, pitch(s)):
         for _, number, down in segments(count, tile.down):
             for _, groups, across in segments(s.padded // CHANNELS, tile.across):
-                block = TileBlock(rows, down, across, words_of(s))
+                shared = TileBlock(rows, down, across, words).shared
                 product = unit.time * max(rows, _FLOOR) / 16
                 step = max(down * across * product, (down + across) * _LOAD)
                 finish = _FINISH * rows * down * across
-                total += groups * number * (steps * step + finish + _BLOCK * (1 + block.shared))
+                total += groups * number * (steps * step + finish + _BLOCK * (1 + shared))
+    return s.y.n * total
+
+
+def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
+    """Time of the convolution."""
+    steps, words = steps_of(s), words_of(s)
     groups = -(-s.padded // (CHANNELS * tile.across))
-    weights = s.padded * steps * 4 * words_of(s)
-    memory = weights / (machine.stream * streamed(machine.threads))
-    return overlapped(s.y.n * total * slowest(groups, machine.threads), memory)
+    memory = s.padded * steps * 4 * words / (machine.stream * streamed(machine.threads))
+    return overlapped(sums_time(s, machine, tile, steps, words) * slowest(groups, machine.threads), memory)
