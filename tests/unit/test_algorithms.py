@@ -55,6 +55,11 @@ def halves(blocks: tuple[int, int], extent: tuple[int, int]) -> Conv:
     return replace(s, x=replace(s.x, dtype=DType.F16))
 
 
+def patches() -> Conv:
+    x, y = Image(1, 3, 16, 16, dtype=DType.BF16), Image(1, 32, 8, 8, 32, dtype=DType.BF16)
+    return Conv(x, y, (7, 7), (2, 2), top=3, left=3, weights=DType.BF16)
+
+
 def tiles() -> Conv:
     x, y = (Image(1, n, 7, 5, 32, dtype=DType.BF16) for n in (64, 96))
     return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
@@ -80,6 +85,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 PROBLEMS: dict[str, Problem] = {
     **dict.fromkeys(("tensor-tiled", "tensor-staged", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
     "tile-products": (tiles(),),
+    "tile-patches": (patches(),),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -100,7 +106,7 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
-    "tile-products": (TILE_BF16,),
+    **dict.fromkeys(("tile-products", "tile-patches"), (TILE_BF16,)),
     "tensor-staged": (MMA_F16_K16,),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
     "matrix-tiled": (MATRIX_F16,),
