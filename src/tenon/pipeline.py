@@ -56,6 +56,7 @@ from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.loop_products import LOOP_PRODUCTS
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
+from tenon.network.passes.row_products import ROW_PRODUCTS
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
 from tenon.options import (
@@ -524,7 +525,10 @@ def _optimised(
             left += kept
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
     verify = compilation.verify
-    failures, first = Path.cwd() if verify else None, [LOOP_PRODUCTS] if compilation.microcontroller else []
+    failures = Path.cwd() if verify else None
+    first = [LOOP_PRODUCTS] if compilation.microcontroller else []
+    if compilation.setting.machine.launch is None:
+        first.append(ROW_PRODUCTS)
     level, log, seen = compilation.optimize, stages.log, stages.passed
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, failures=failures)
     rename_extents(graph, names)

@@ -26,7 +26,7 @@ from tenon.machine.proofs.needed import LeftOutError, prove_needed
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, DType, TensorType
 from tenon.network.ops.base import Case, Input, Output, Site, Step
-from tenon.network.ops.clipped import SPARE, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.clipped import SPARES, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.softmax import Softmax
 
@@ -299,7 +299,7 @@ SUMS = {
 @pytest.mark.parametrize("machine", ["lanes4", "lanes16"])
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_end_where_elements_change_nothing(name: str, machine: str) -> None:
-    """What lies further beyond the extent than ``SPARE`` is not read, and the result is that of the masked operand."""
+    """What lies further beyond the extent than ``spare`` is not read, and the result is that of the masked operand."""
     base, shapes, needed, absorbed, value = SUMS[name]
     rng = np.random.default_rng(3)
     for n in (1, 70):
@@ -309,11 +309,11 @@ def test_sums_end_where_elements_change_nothing(name: str, machine: str) -> None
         beyond = (slice(None),) * absorbed.axis
         masked[(*beyond, slice(n, None))] = value
         (expected,) = base.evaluate(arrays)
-        masked[(*beyond, slice(n + SPARE, None))] = np.nan
         site = make_site(base, arrays, MACHINES[machine])
         types = [t for t in site.inputs if t is not None]
-        op = ProvedClipped(base, len(arrays), needed, (absorbed,))
-        assert sums_end(op, types, site.outputs, base.lower(site))
+        ops = [ProvedClipped(base, len(arrays), needed, (absorbed,), spare) for spare in SPARES]
+        op = next(op for op in ops if sums_end(op, types, site.outputs, base.lower(site)))
+        masked[(*beyond, slice(n + op.spare, None))] = np.nan
         site = replace(site, inputs=(*types, TensorType(I64, ())), constants=(*site.constants, None))
         got = results(op, site, [*arrays, np.array(n)])
         kept = (slice(None), slice(n)) if needed else ()
@@ -325,7 +325,7 @@ def test_sums_of_what_is_not_absorbed_are_refused() -> None:
     site = make_site(base, [np.zeros(shape, np.float32) for shape in shapes], MACHINES["lanes4"])
     (step,) = base.lower(site)
     types = [t for t in site.inputs if t is not None]
-    kernel, _, cut = clip(Clipped(base, 2, (), (absorbed,)), types, site.outputs, step.kernel, step.args)
+    kernel, _, cut = clip(Clipped(base, 2, (), (absorbed,), SPARES[-1]), types, site.outputs, step.kernel, step.args)
     assert cut is not None
     prove_needed(kernel, cut)
     with pytest.raises(LeftOutError, match="may leave out a store"):

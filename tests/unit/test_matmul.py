@@ -1,4 +1,4 @@
-"""Epilogue operands of matrix products: all kinds of broadcasting, including folded batches."""
+"""Matrix products: operands of epilogues with all kinds of broadcasting, and products of one row."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, run_lowered
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Graph, Origin
 from tenon.network.graph.types import F32, tensor
+from tenon.network.graph.verify import verify
 from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Apply
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.move import Transpose
 from tenon.network.ops.pointwise import Add
+from tenon.network.passes.base import silent
+from tenon.network.passes.row_products import ROW_PRODUCTS
 
 Shape = tuple[int, ...]
 
@@ -49,3 +55,23 @@ def test_partly_broadcast_batches_are_not_fused() -> None:
     assert not MatMul().fuses(types, output, tensor(F32, 2, 1, 3, 5))
     assert MatMul().fuses(types, output, tensor(F32, 1, 1, 3, 5))
     assert not MatMul().fuses((tensor(F32, 7), tensor(F32, 2, 7, 5)), tensor(F32, 2, 5), tensor(F32, 5))
+
+
+@pytest.mark.parametrize(
+    ("rows", "perm", "exchanged"), [(1, (0, 1, 3, 2), True), (1, (0, 3, 1, 2), False), (2, (0, 1, 3, 2), False)]
+)
+def test_products_of_one_row_with_a_transpose(rows: int, perm: tuple[int, ...], exchanged: bool) -> None:
+    """The matrix is read as it is, and the operand's batch may be broadcast."""
+    graph = Graph("g")
+    stored = (2, 3, 9, 7) if perm[1] == 1 else (2, 9, 7, 3)
+    q, k = graph.add_input("q", tensor(F32, 1, 3, rows, 7)), graph.add_input("k", tensor(F32, *stored))
+    turned = graph.add(Transpose(perm), [k], ["t"], Origin("g")).output
+    graph.outputs.append(graph.add(MatMul(), [q, turned], ["y"], Origin("g")).output)
+    rng = np.random.default_rng(2)
+    feeds = {v.name: rng.normal(0, 1, v.type.dims).astype(np.float32) for v in graph.inputs}
+    expected = evaluate(graph, feeds)["y"]
+    assert ROW_PRODUCTS.run(graph, silent) == exchanged
+    verify(graph)
+    np.testing.assert_allclose(evaluate(graph, feeds)["y"], expected, rtol=1e-6)
+    products = [node for node in graph if isinstance(node.op, MatMul)]
+    assert [node.input(0) is k for node in products] == [exchanged]

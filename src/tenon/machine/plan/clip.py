@@ -10,7 +10,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.needed import CutShort, NeededAxis, NeededCount
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Arg, Input, Output, Step
-from tenon.network.ops.clipped import SPARE, Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.clipped import Clipped, NeededExtent, NeededPositions
 
 
 def clip(
@@ -50,7 +50,7 @@ def clip(
     cut, whole = clipped(kernel, needed, extents, absorbed, narrow=narrow)
     if cut is kernel:
         return kernel, args, None
-    return cut, (*args, *(Input(op.count + i) for i in range(extents))), CutShort(whole, needed, absorbed, SPARE)
+    return cut, (*args, *(Input(op.count + i) for i in range(extents))), CutShort(whole, needed, absorbed, op.spare)
 
 
 def sums_end(op: Clipped, inputs: Sequence[TensorType], outputs: Sequence[TensorType], steps: Sequence[Step]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tenon.machine.plan.lowering_context import Setting, site
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import I64
 from tenon.network.ops.base import Operator
-from tenon.network.ops.clipped import SPARE, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.clipped import SPARES, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
 from tenon.network.ops.mask import Mask
 from tenon.network.ops.reach import Absorbed, Reach
 from tenon.network.ops.size_check import Bounded
@@ -89,24 +89,27 @@ def output_extents(graph: Graph) -> dict[int, Demand]:
     }
 
 
-Sums = dict[Node, list[tuple[Absorbed, Value]]]
-"""By node, the operands over an axis of which it sums, and the extent beyond which their elements change no sum."""
+Masked = list[tuple[Absorbed, Value]]
+"""Operands over an axis of which a node sums, and the extent beyond which their elements change no sum."""
+
+Sums = dict[Node, tuple[Masked, int]]
+"""By node, such operands, and how many elements beyond the extents it may read."""
 
 
 def demands(graph: Graph, outputs: dict[int, Demand], sums: Sums | None = None) -> dict[Value, Demand]:
     """The demand of every value of which not everything is needed; ``outputs`` that of outputs.  Nodes of ``sums`` read
-    no more than ``SPARE`` elements beyond the extents."""
+    a few elements beyond the extents."""
     needed: dict[Value, Demand] = {}
     for i, result in enumerate(graph.outputs):
         needed[result] = either(needed.get(result), outputs.get(i, {}))
     for node in reversed(graph.nodes):
-        for operand, wanted in _operand_demands(node, needed, (sums or {}).get(node, [])):
+        for operand, wanted in _operand_demands(node, needed, *(sums or {}).get(node, ([], 0))):
             needed[operand] = either(needed.get(operand), wanted)
     return {value: demand for value, demand in needed.items() if demand}
 
 
 def _operand_demands(
-    node: Node, needed: dict[Value, Demand], sums: list[tuple[Absorbed, Value]]
+    node: Node, needed: dict[Value, Demand], masked: Masked, spare: int
 ) -> Iterator[tuple[Value, Demand]]:
     """The demand of a node on each of its inputs."""
     op = node.op.base if isinstance(node.op, Clipped) else node.op
@@ -122,8 +125,8 @@ def _operand_demands(
         if value in needed:
             for i, more in enumerate(_by_rule(node, output, needed[value])):
                 wanted[i] = either(wanted[i], more)
-    for absorbed, extent in sums:
-        bound = frozenset({ExtentBound(extent, 1, SPARE)})
+    for absorbed, extent in masked:
+        bound = frozenset({ExtentBound(extent, 1, spare)})
         wanted[absorbed.operand] = {**(wanted[absorbed.operand] or {}), absorbed.axis: bound}
     for operand, demand in zip(node.inputs, wanted, strict=True):
         if operand is not None:
@@ -160,13 +163,17 @@ def clip_nodes(graph: Graph, outputs: dict[int, Demand], setting: Setting | None
     sums: Sums = {}
     for node in nodes if setting is not None else ():
         masked = list(_masked(node))
-        if setting is not None and masked and _sums_end(node, _clipped(node, needed, position, masked)[0], setting):
-            sums[node] = masked
+        if setting is not None and masked:
+            op = _clipped(node, needed, position, masked)[0]
+            spare = next((n for n in SPARES if _sums_end(node, replace(op, spare=n), setting)), None)
+            if spare is not None:
+                sums[node] = masked, spare
     needed = demands(graph, outputs, sums)
     for node in nodes:
-        op, extents = _clipped(node, needed, position, sums.get(node, []))
+        masked, spare = sums.get(node, ([], 0))
+        op, extents = _clipped(node, needed, position, masked)
         if op.needed or op.absorbed:
-            node.op = op
+            node.op = replace(op, spare=spare)
             graph.rewire(node, (*node.inputs, *extents))
 
 
@@ -207,7 +214,7 @@ def _few(value: Value) -> bool:
 
 
 def _clipped(
-    node: Node, needed: dict[Value, Demand], position: dict[Node, int], sums: list[tuple[Absorbed, Value]]
+    node: Node, needed: dict[Value, Demand], position: dict[Node, int], masked: Masked
 ) -> tuple[Clipped, dict[Value, int]]:
     """The operator of a node with those extents that are known before it runs, and the numbers of these extents."""
 
@@ -226,6 +233,6 @@ def _clipped(
                     for b in ordered
                 ]
                 positions.append(NeededPositions(output, axis, tuple(numbered)))
-    absorbed = [AbsorbedPositions(a.operand, a.axis, extents.setdefault(extent, len(extents))) for a, extent in sums]
+    absorbed = [AbsorbedPositions(a.operand, a.axis, extents.setdefault(extent, len(extents))) for a, extent in masked]
     assert isinstance(node.op, Operator)
     return Clipped(node.op, len(node.inputs), tuple(positions), tuple(absorbed)), extents

@@ -27,6 +27,7 @@ from tenon.machine.plan.loops import (
     with_bodies,
 )
 from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.plan.masked_outputs import fill_outputs
 from tenon.machine.plan.node_info import facts
 from tenon.machine.plan.order import orders, schedule
 from tenon.machine.plan.program import (
@@ -65,6 +66,7 @@ def plan(
     """
     check(graph, setting)
     prepare_loops(graph)
+    fill_outputs(graph)
     _lay_out(graph, setting)
     if try_orders:
         _reorder_by_arena(graph, setting)

@@ -42,15 +42,16 @@ class NeededPositions:
 @dataclass(frozen=True)
 class AbsorbedPositions:
     """Elements of operand ``operand`` along ``axis`` change no result from the position on that extent number
-    ``extent`` of the node says; the first ``SPARE`` of these may be read."""
+    ``extent`` of the node says; the first ``Clipped.spare`` of these may be read."""
 
     operand: int
     axis: int
     extent: int
 
 
-SPARE = 63
-"""Positions beyond an extent that sums over an axis may read, because they take vectors or several steps at once."""
+SPARES = (0, 3, 7, 15, 31, 63)
+"""Positions beyond an extent that sums over an axis may read, because they take vectors or several steps at once: the
+least number that a kernel gets by with."""
 
 
 @register
@@ -63,6 +64,7 @@ class Clipped(Operator):
     count: int
     needed: tuple[NeededPositions, ...] = ()
     absorbed: tuple[AbsorbedPositions, ...] = ()
+    spare: int = 0
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
     internal: ClassVar[bool] = True
 
