@@ -27,8 +27,8 @@ class GpuOptions:
     ``parameters`` is a file with the sizes of work groups, and ``tune`` one to which the first run adds those that it
     lacks, measured (OpenCL only).  ``kernel_time`` is the longest time of a launch in milliseconds: longer ones are cut
     into several (0: none is; OpenCL only).  ``performance`` and ``priority`` are hints, for drivers that take them.
-    ``images``: fp32 weights that are loaded by fours are read from an image, where the device has one so large ("auto":
-    where it is known to read images faster; OpenCL only).
+    ``images``: weights ("on"), or weights and activations ("all"), that are loaded by fours are read from images, where
+    the device has such so large ("auto": what it is known to read faster so; OpenCL only).
     """
 
     cache: Annotated[str, _one_line] = ""
@@ -40,7 +40,7 @@ class GpuOptions:
     tune: Annotated[str, _one_line] = ""
     performance: Hint = "default"
     priority: Hint = "default"
-    images: Literal["auto", "on", "off"] = "auto"
+    images: Literal["auto", "off", "on", "all"] = "auto"
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> GpuOptions:

@@ -73,7 +73,7 @@ int clGetDeviceInfo(void *device, unsigned what, size_t size, void *value, size_
   if (what == 0x1030) return text(given("TEST_OPENCL_EXTENSIONS", ""), size, value, length);
   if (value) memset(value, 0, size);
   if (what == 0x1016) *(unsigned *)value = !has("no images");
-  if (what == 0x1040) *(size_t *)value = 1 << 20;
+  if (what == 0x1040) *(size_t *)value = has("small images") ? 1 << 14 : 1 << 20;
   return 0;
 }
 
@@ -143,8 +143,12 @@ void *clCreateBuffer(void *context, uint64_t flags, size_t size, void *from, int
 }
 
 void *clCreateImage(void *context, uint64_t flags, const void *format, const void *about, void *from, int *status) {
-  (void)context, (void)flags, (void)format, (void)about, (void)from;
-  called("image\n");
+  const struct {
+    unsigned type;
+    size_t width;
+  } *image = about;
+  (void)context, (void)flags, (void)from;
+  called("image %#x %zu\n", ((const unsigned *)format)[1], image->width);
   return made(0, status);
 }
 

@@ -165,15 +165,22 @@ def test_groups_are_as_large_as_the_device_runs_them(calls: Calls, place: Path) 
     assert small == [(0, 80, 16)]  # a thread computes four elements
 
 
-def test_constants_are_read_from_images_where_that_is_asked_for(calls: Calls, tmp_path: Path) -> None:
-    """And on devices that read images faster; kernels that do so are kept apart from others."""
-    assert "image" in calls("images=on")
-    assert "image" in calls(name="QUALCOMM Adreno(TM)")
-    for listed in (calls(), calls("images=off", name="QUALCOMM Adreno(TM)"), calls("images=on", fault="no images")):
-        assert "image" not in listed
+def test_operands_are_read_from_images_where_that_is_asked_for(calls: Calls, tmp_path: Path) -> None:
+    """And on devices that read images faster, as far as these are large enough; kernels that do so are kept apart."""
+
+    def images(listed: list[str]) -> list[str]:
+        return [line for line in listed if line.startswith("image")]
+
+    weights, inputs = "image 0x10de 16384", "image 0x10de 32768"
+    assert images(calls("images=on")) == [weights]
+    assert images(calls("images=all")) == images(calls(name="QUALCOMM Adreno(TM)")) == [weights, inputs]
+    assert images(calls("images=all", fault="small images")) == [weights]
+    for listed in (calls(), calls("images=off", name="QUALCOMM Adreno(TM)"), calls("images=all", fault="no images")):
+        assert images(listed) == []
         assert launches(listed) == USUAL
     cache = f"cache={tmp_path}"
-    assert [programs(calls(cache, f"images={word}")) for word in ("on", "off", "on")] == [
+    assert [programs(calls(cache, f"images={word}")) for word in ("on", "off", "all", "on")] == [
+        ["source"],
         ["source"],
         ["source"],
         ["binary"],
@@ -300,7 +307,7 @@ def test_results_do_not_depend_on_the_options(language: str, place: Path, tmp_pa
     bundle = tenon.compile(place / "net.onnx", target=language, no_tuning=True)
     x = np.random.default_rng(0).standard_normal((256, 256), np.float32)
     options = {"cache": tmp_path, "kernel_time": 1e-6, "queue_window": 3, "priority": "low", "performance": "low"}
-    options["images"] = "on"
+    options["images"] = "all"
     with tenon.open(bundle) as plain:
         expected = plain.run(x)["y"]
     for _ in range(2):

@@ -362,7 +362,7 @@ def test_keys_of_mace_without_effect_are_noted(key: str, tmp_path: Path) -> None
 def test_keys_of_mace_for_gpus_reach_the_parts_there(tmp_path: Path) -> None:
     keys = {"limit_opencl_kernel_time": 1, "opencl_queue_window_size": 8, "cl_mem_type": "image"}
     model = only(mace(tmp_path, {**keys, "runtime": "gpu"}))
-    assert model.options["gpu"] == {"kernel_time": 1, "queue_window": 8, "images": "on"}
+    assert model.options["gpu"] == {"kernel_time": 1, "queue_window": 8, "images": "all"}
     buffers = only(mace(tmp_path, {"cl_mem_type": "buffer", "runtime": "gpu"}))
     assert buffers.options["gpu"] == {"images": "off"}
     assert not [note for note in model.notes if note.partition(":")[0] in keys]

@@ -169,11 +169,12 @@ class _Lowering:
         blocks, owners = self.blocks()
         offsets, length = place(blocks)
         scratch: dict[tuple[Node, str], Place] = {}
-        for owner, offset in zip(owners, offsets, strict=True):
+        for number, (owner, offset) in enumerate(zip(owners, offsets, strict=True), 1):
+            home = Place(Region.ACTIVATIONS, offset, block=number)
             if isinstance(owner, Value):
-                self.places[owner] = Place(Region.ACTIVATIONS, offset)
+                self.places[owner] = home
             else:
-                scratch[owner] = Place(Region.ACTIVATIONS, offset)
+                scratch[owner] = home
         items = tuple(self.items(scratch))
         memory = Memory(self.constants.size, self.mutable, length, bound(blocks))
         largest = running[fullest(blocks)] if blocks else None

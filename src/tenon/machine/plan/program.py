@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -54,7 +54,8 @@ class Advance:
 class Place:
     """A byte offset in a region.  With several ``copies``, one per thread, they are ``stride`` bytes apart.
 
-    The offset is that in the first iteration of all loops around the call; ``advances`` say how it moves.
+    The offset is that in the first iteration of all loops around the call; ``advances`` say how it moves.  ``block`` is
+    the number of the block of the arena that a place of the activations lies in; 0 for all others.
     """
 
     region: Region
@@ -62,6 +63,7 @@ class Place:
     stride: int = 0
     copies: int = 1
     advances: tuple[Advance, ...] = ()
+    block: int = field(default=0, compare=False)
 
     @property
     def lowest(self) -> int:

@@ -33,6 +33,7 @@ typedef struct {
   unsigned group; /* threads of a work group, of which there are whole ones; 0: any number will do */
   unsigned loops; /* around it, of which it takes the numbers of the iterations */
   const char *key; /* the same for equal kernels of all networks */
+  unsigned images; /* those that it can read, as bits (OpenCL) */
 } DeviceStep;
 
 typedef struct {

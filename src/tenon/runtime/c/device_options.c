@@ -2,7 +2,7 @@
    (DEVICE_OPTIONS of the generated file); a word counts where it stands first.  Words that a language has no use for have
    no effect.  It stands behind device_network.c. */
 enum { DEVICE_BINARIES = 4 };
-typedef enum { DEVICE_AUTO, DEVICE_ON, DEVICE_OFF } DeviceChoice;
+typedef enum { DEVICE_NO_IMAGES, DEVICE_WEIGHT_IMAGES, DEVICE_ALL_IMAGES, DEVICE_USUAL_IMAGES } DeviceImages;
 typedef enum { DEVICE_USUAL, DEVICE_LOW, DEVICE_NORMAL, DEVICE_HIGH } DeviceHint;
 
 /* The content of a file that a caller has in memory, which stays there as long as the network does. */
@@ -23,7 +23,7 @@ typedef struct {
   unsigned queue_window; /* launches after which the queue is waited for; 0: only the end of a run is */
   double kernel_time;    /* milliseconds of a launch, above which it is cut; 0: none is */
   DeviceHint performance, priority;
-  DeviceChoice images; /* whether constants are read from images; DEVICE_AUTO: where the device reads them faster */
+  DeviceImages images; /* what is read from images; DEVICE_USUAL_IMAGES: what the device reads faster so */
 } DeviceOptions;
 
 /* The text behind a word in its first line; NULL if there is none. */
@@ -43,9 +43,12 @@ static DeviceHint device_hint(const char *text) {
   return DEVICE_USUAL;
 }
 
-static DeviceChoice device_choice(const char *text) {
-  if (text && strcmp(text, "on") == 0) return DEVICE_ON;
-  return text && strcmp(text, "off") == 0 ? DEVICE_OFF : DEVICE_AUTO;
+static DeviceImages device_images(const char *text) {
+  static const char *const names[] = {"off", "on", "all"};
+  for (int i = DEVICE_NO_IMAGES; text && i <= DEVICE_ALL_IMAGES; i++) {
+    if (strcmp(text, names[i]) == 0) return (DeviceImages)i;
+  }
+  return DEVICE_USUAL_IMAGES;
 }
 
 /* "ADDRESS SIZE". */
@@ -72,7 +75,7 @@ static void device_read_lines(DeviceOptions *o, const char *const *lines, size_t
   o->any_driver = (text = device_option(lines, count, "reuse")) != NULL && strcmp(text, "same-gpu") == 0;
   if ((text = device_option(lines, count, "queue_window")) != NULL) o->queue_window = (unsigned)strtoul(text, NULL, 10);
   if ((text = device_option(lines, count, "kernel_time")) != NULL) o->kernel_time = strtod(text, NULL);
-  o->images = device_choice(device_option(lines, count, "images"));
+  o->images = device_images(device_option(lines, count, "images"));
   o->performance = device_hint(device_option(lines, count, "performance"));
   o->priority = device_hint(device_option(lines, count, "priority"));
 }

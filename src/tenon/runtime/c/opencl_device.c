@@ -8,6 +8,7 @@ enum { OPENCL_BINARY_SIZES = 0x1165, OPENCL_BINARIES = 0x1166 };
 enum { OPENCL_GPU = 4, OPENCL_ANY_DEVICE = -1 };
 enum { OPENCL_READ_WRITE = 1, OPENCL_READ_ONLY = 4, OPENCL_COPY = 32 };
 enum { OPENCL_PLATFORMS = 16 };
+enum { OPENCL_SECOND = DEVICE_REGIONS, OPENCL_OBJECTS, OPENCL_KINDS = 3, OPENCL_IMAGES = OPENCL_OBJECTS * OPENCL_KINDS };
 
 /* How a step is launched here. */
 typedef struct {
@@ -24,9 +25,9 @@ struct DeviceQueue {
   char name[256];
   OpenclStep *steps;
   const OpenclQuirk *quirk;
-  int uses_images;
+  DeviceImages images_read;
   char build_options[128];
-  void *image; /* of the constant region */
+  void *second, *images[OPENCL_IMAGES]; /* the second object of activations; images by their numbers */
   unsigned queued;       /* launches since the queue was flushed or waited for */
   int is_tuned;          /* the sizes of groups are chosen, if they are to be */
   int is_measured;       /* the times of launches are known, if they are limited */

@@ -12,18 +12,19 @@ typedef struct {
   const char *device;
   unsigned flush_every; /* launches after which the queue is flushed; 0: at the end of a run */
   unsigned hints_from;  /* the major version of OpenCL from which on it takes hints for a context */
-  int images;           /* whether constants are read faster from images */
+  DeviceImages images;  /* what is read faster from images */
 } OpenclQuirk;
 
 static const OpenclQuirk opencl_quirks[] = {
     /* The GPU delegate of TensorFlow Lite flushes after 24 launches on these (tensorflow/lite/delegates/gpu/cl/
        inference_context.cc): the driver holds launches back. */
-    {"Mali", 24, 0, 0},
+    {"Mali", 24, 0, DEVICE_NO_IMAGES},
     /* MACE gives hints only to drivers of OpenCL 2.0 (mace/core/runtime/opencl/opencl_runtime.cc).  Images are read
        through the cache of textures, buffers are not (Qualcomm, "Snapdragon Mobile Platform OpenCL General Programming
-       and Optimization", on memory). */
-    {"Adreno", 0, 2, 1},
-    {"", 0, 0, 0},
+       and Optimization", on memory); MACE's activations are images there, too (GPUContextBuilder's usual type of
+       memory, mace/core/runtime/opencl). */
+    {"Adreno", 0, 2, DEVICE_ALL_IMAGES},
+    {"", 0, 0, DEVICE_NO_IMAGES},
 };
 
 static const OpenclQuirk *opencl_quirk(const char *device) {

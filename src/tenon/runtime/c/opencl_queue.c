@@ -9,6 +9,7 @@ static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
     void *const from = copied ? (void *)(uintptr_t)weights : NULL;
     d->regions[i] = cl.CreateBuffer(d->context, flags, size ? size : 1, from, &status);
   }
+  if (status == 0) status = opencl_create_images(d);
   return status ? opencl_failed(status, "allocating memory of the device") : 0;
 }
 
@@ -20,7 +21,7 @@ static int opencl_bind(DeviceQueue *d) {
       status = cl.SetKernelArg(d->kernels[i], j, sizeof(void *), &d->regions[j]);
     }
   }
-  if (status == 0) status = opencl_bind_image(d);
+  if (status == 0) status = opencl_bind_images(d);
   return status ? opencl_failed(status, "binding the kernels") : 0;
 }
 
@@ -66,7 +67,7 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
 
 static void queue_close(DeviceQueue *d) {
   opencl_release_kernels(d);
-  if (d->image) cl.ReleaseMemObject(d->image);
+  opencl_release_images(d);
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) {
     if (d->regions[i]) cl.ReleaseMemObject(d->regions[i]);
   }

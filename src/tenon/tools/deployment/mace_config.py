@@ -364,7 +364,7 @@ class _Merged:
     def gpu(self) -> dict[str, Any]:
         """The options of a GPU."""
         limit, window = self.model.limit_opencl_kernel_time, self.model.opencl_queue_window_size
-        images = {"image": "on", "buffer": "off"}.get(self.key("cl_mem_type") or "")
+        images = {"image": "all", "buffer": "off"}.get(self.key("cl_mem_type") or "")
         given = {"kernel_time": 1 if limit else None, "queue_window": window or None, "images": images}
         return {name: value for name, value in given.items() if value is not None}
 

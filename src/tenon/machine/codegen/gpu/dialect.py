@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tenon.machine import isa
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.clike import CLike
+from tenon.machine.codegen.gpu.memory_objects import Objects
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.kernel_ir.index import Index
@@ -25,7 +26,19 @@ from tenon.machine.kernel_ir.loops import (
     Type,
     broadcast,
 )
+from tenon.machine.plan.program import Region
 from tenon.network.graph.types import DType
+
+
+@dataclass(frozen=True)
+class MoreArguments:
+    """Text behind the parameters of a kernel and behind the arguments of the function that it calls, the numbers of the
+    images in it, as bits, and the name of the second object of activations."""
+
+    parameters: str = ""
+    arguments: str = ""
+    images: int = 0
+    second: str = str(Region.ACTIVATIONS)
 
 
 def moved(address: Address, by: int) -> Address:
@@ -92,11 +105,13 @@ class DeviceC(CLike):
         self.taken |= self.function_names
         self.halves: dict[int, tuple[Store, ...]] = {}  # stores that a copy is, by its identity
         self.aligned = True  # whether operands of the kernel being printed begin where several elements can be loaded
-        self.constants = frozenset[Buffer]()  # its operands that lie in the constant region, wherever it is called
+        self.as_images = frozenset[Buffer]()  # its operands that images can be read for, wherever it is called
+        self.weights = frozenset[Buffer]()  # those of them that lie in the constant region
 
-    def more_operands(self, function: str) -> tuple[str, str]:
-        """Text behind the parameters of a kernel, and behind the arguments of the function that it calls."""
-        return "", ""
+    def more_arguments(self, function: str, objects: Objects) -> MoreArguments:
+        """What a kernel takes besides the regions, whose function reads operands in these objects from images; to be
+        asked when all functions are printed."""
+        return MoreArguments()
 
     # ------------------------------------------------------------------- vectors, which are copied only
     def type(self, t: Type) -> str:

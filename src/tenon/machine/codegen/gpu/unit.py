@@ -11,6 +11,7 @@ import tenon
 from tenon.errors import InputError, Problem, UnsupportedError
 from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, TextUnit, steps_of, unsupported
 from tenon.machine.codegen.comments import call_comment
+from tenon.machine.codegen.gpu.dialect import MoreArguments
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.launches import (
@@ -23,6 +24,7 @@ from tenon.machine.codegen.gpu.launches import (
     most_loops,
     reads_numbers,
 )
+from tenon.machine.codegen.gpu.memory_objects import SECOND, ImageOperands, Objects
 from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.codegen.reset import reset, reset_text
@@ -60,11 +62,14 @@ def print_unit(
     for program in programs:
         require_runnable(language, backend, program)
     printed = _print_kernels if language.dialect.pointers else _print_shaders
-    steps, text, groups, tables = printed(language, backend, programs)
+    steps, text, groups, images, tables = printed(language, backend, programs)
     name = programs[0].name
     files = (
         SourceFile(
-            f"{name}.c", "c", _host(language, programs, steps, text, groups, tables, header, banner, options), "c"
+            f"{name}.c",
+            "c",
+            _host(language, programs, steps, text, groups, images, tables, header, banner, options),
+            "c",
         ),
         SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{text}\n"),
     )
@@ -72,9 +77,10 @@ def print_unit(
 
 
 _Steps = tuple[tuple[KernelLaunch, ...], ...]
-_Printed = tuple[_Steps, str, list[int], list[list[str]]]
+_Printed = tuple[_Steps, str, list[int], list[list[int]], list[list[str]]]
 """The steps of each program, the text of all kernels, the threads of the work groups of each (none where the text says
-them), and tables of each program besides those that all have."""
+them), the images that each step of each program can read, as bits, and tables of each program besides those that all
+have."""
 
 
 def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
@@ -83,7 +89,7 @@ def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequenc
     steps = tuple(steps_of_shaders(program, backend) for program in programs)
     shaders, loops = Shaders(language.dialect()), most_loops(programs)
     tables = [binding_tables(p, own, shaders, loops) for p, own in zip(programs, steps, strict=True)]
-    return steps, shaders.text(), shaders.groups, tables
+    return steps, shaders.text(), shaders.groups, [[0] * len(own) for own in steps], tables
 
 
 def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
@@ -93,32 +99,23 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
 
     # By operands: kernels of work items are printed with more parallel loops than calls have.
     loose = {call.kernel.params for p in programs for call in p.calls if not all(map(multiple_of_16, call.args))}
-    constants = _constant_operands(programs)
+    operands = ImageOperands(programs)
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
-        key = kernel, slices is not None
-        dialect.aligned, dialect.constants = kernel.params not in loose, constants[kernel.params]
+        key, params = (kernel, slices is not None), kernel.params
+        dialect.aligned, dialect.weights = params not in loose, operands.weights[params]
+        dialect.as_images = operands.readable[params]
         names[key] = names.get(key) or dialect.kernel(kernel, slices)
         return names[key]
 
     steps = tuple(steps_of(program, backend, printed) for program in programs)
-    launched = [
-        text
-        for p, own in zip(programs, steps, strict=True)
-        for i, (step, loops) in enumerate(zip(own, depths(p.items), strict=True))
-        for text in _kernel(language, p, i, step, loops, dialect.more_operands(step.function))
-    ]
-    return steps, "\n".join([dialect.text(), *launched]), [], [[] for _ in programs]
-
-
-def _constant_operands(programs: Sequence[Program]) -> dict[tuple[Buffer, ...], frozenset[Buffer]]:
-    """The operands of each kernel that lie in the constant region in all calls, by all its operands."""
-    operands: dict[tuple[Buffer, ...], frozenset[Buffer]] = {}
-    for call in (call for p in programs for call in p.calls):
-        pairs = zip(call.kernel.params, call.args, strict=True)
-        own = frozenset(buffer for buffer, place in pairs if place.region is Region.CONSTANT)
-        operands[call.kernel.params] = operands.get(call.kernel.params, own) & own
-    return operands
+    launched, images = list[str](), [list[int]() for _ in programs]
+    for p, own, objects, numbers in zip(programs, steps, operands.objects, images, strict=True):
+        for i, (step, loops) in enumerate(zip(own, depths(p.items), strict=True)):
+            more = dialect.more_arguments(step.function, objects[i])
+            launched += _kernel(language, p, i, step, loops, more, objects[i])
+            numbers.append(more.images)
+    return steps, "\n".join([dialect.text(), *launched]), [], images, [[] for _ in programs]
 
 
 def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
@@ -153,17 +150,25 @@ def _kernel_name(program: Program, number: int) -> str:
 
 
 def _kernel(
-    language: DeviceLanguage, program: Program, number: int, step: KernelLaunch, loops: int, more: tuple[str, str]
+    language: DeviceLanguage,
+    program: Program,
+    number: int,
+    step: KernelLaunch,
+    loops: int,
+    more: MoreArguments,
+    objects: Objects,
 ) -> list[str]:
     """The kernel that runs one work item of a step, or one thread of a work group; ``more`` follows its parameters and
-    the arguments of the function that it calls."""
+    the arguments of the function that it calls, whose operands lie in ``objects``."""
     words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
     regions = ", ".join(f"{word}{region}" for region, word in words.items())
     items = step.work_items
-    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops)) + more[0]
+    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops)) + more.parameters
+    pairs = zip(objects, step.call.args, strict=True)
+    memory = [more.second if at == SECOND else str(place.region) for at, place in pairs]
     operands = [
-        f"({language.dialect.pointer_type(buffer)}){_aligned_address(language, place)}"
-        for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
+        f"({language.dialect.pointer_type(buffer)}){_aligned_address(language, place, at)}"
+        for buffer, place, at in zip(step.call.kernel.params, step.call.args, memory, strict=True)
     ] + (["item", "item + 1"] if items else [])
     if (groups := step.groups) is not None:
         operands += [*(b.name for b in groups.shared), language.block.format(size=groups.size), language.thread]
@@ -173,7 +178,7 @@ def _kernel(
             call_comment(step.call),
             f"{language.kernel} {limits}{_kernel_name(program, number)}({regions}{counters}) {{",
             *(_shared(language, b) for b in groups.shared),
-            f"  {step.function}({', '.join(operands)}{more[1]});",
+            f"  {step.function}({', '.join(operands)}{more.arguments});",
             "}",
         ]
     guard = [f"  if (item >= {items.length}) return;"] if items else []
@@ -183,7 +188,7 @@ def _kernel(
         f"{language.kernel} {_kernel_name(program, number)}({regions}{counters}) {{",
         *number_of_item,
         *guard,
-        f"  {step.function}({', '.join(operands)}{more[1]});",
+        f"  {step.function}({', '.join(operands)}{more.arguments});",
         "}",
     ]
 
@@ -195,16 +200,16 @@ def _shared(language: DeviceLanguage, b: Buffer) -> str:
     return f"  {language.shared.format(type=dtype, name=name, size=size)}"
 
 
-def _aligned_address(language: DeviceLanguage, place: Place) -> str:
+def _aligned_address(language: DeviceLanguage, place: Place, memory: str) -> str:
     """The address of an operand, with what its compiler needs to know to load several elements at once."""
-    address = _address(place)
+    address = _address(place, memory)
     return language.aligned.format(address=address) if multiple_of_16(place) else address
 
 
-def _address(place: Place) -> str:
+def _address(place: Place, memory: str) -> str:
     moved = "".join(f" + (long){_counter(a.depth)} * {a.step}" for a in place.advances)
     offset = f" + {place.offset}" if place.offset else ""
-    return f"({place.region}{offset}{moved})" if offset or moved else str(place.region)
+    return f"({memory}{offset}{moved})" if offset or moved else memory
 
 
 def _counter(depth: int) -> str:
@@ -218,14 +223,15 @@ def _host(
     steps: Sequence[Sequence[KernelLaunch]],
     text: str,
     groups: Sequence[int],
+    images: Sequence[Sequence[int]],
     tables: Sequence[Sequence[str]],
     header: str,
     banner: str,
     options: str,
 ) -> str:
     """The C file that programs call."""
-    each = zip(programs, steps, tables, strict=True)
-    networks = [text for p, own, more in each for text in _network(language, p, own, more)]
+    each = zip(programs, steps, images, tables, strict=True)
+    networks = [text for p, own, read, more in each for text in _network(language, p, own, read, more)]
     kernels = language.embedded(text, groups)
     numbers = host_files(programs)
     last = [*([language.reads] if numbers else []), "device_queue.c", *numbers]
@@ -247,13 +253,18 @@ def _host(
 
 
 def _network(
-    language: DeviceLanguage, program: Program, steps: Sequence[KernelLaunch], tables: Sequence[str]
+    language: DeviceLanguage,
+    program: Program,
+    steps: Sequence[KernelLaunch],
+    images: Sequence[int],
+    tables: Sequence[str],
 ) -> list[str]:
-    """The tables and entry points of a program; ``tables`` are those of its operands, in languages without pointers."""
+    """The tables and entry points of a program; ``images`` are those that each step can read, as bits, and ``tables``
+    those of its operands, in languages without pointers."""
     name, memory, checks = program.name, program.memory, host_checks(program)
     rows = [
-        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}"}}'
-        for i, (s, loops) in enumerate(zip(steps, depths(program.items), strict=True))
+        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}", {read:#x}}}'
+        for i, (s, loops, read) in enumerate(zip(steps, depths(program.items), images, strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, create_with, run, timed, facts, destroy, message, *more = (
@@ -263,7 +274,7 @@ def _network(
     launch = f"{name}_launch, {int(reads_numbers(program))}, {f'{name}_checked' if checks else 'NULL'}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, ""}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,

@@ -12,9 +12,9 @@ from tenon.machine.codegen.opencl.dialect import OpenCLC
 
 
 def embedded(text: str, groups: Sequence[int] = ()) -> str:
-    """The kernels in C, and whether any reads the constant region as an image."""
-    images = int("TEXEL(" in text)
-    return f"{quoted_text(text, groups)}\nenum {{ DEVICE_IMAGES = {images} }}; /* whether kernels can read images */"
+    """The kernels in C, and whether they can read weights (1) or activations, too (2), from images."""
+    images = 2 if "#define TENSOR_IMAGE" in text else int("#define WEIGHT_IMAGE" in text)
+    return f"{quoted_text(text, groups)}\nenum {{ DEVICE_IMAGES = {images} }}; /* 1: of weights, 2: of activations */"
 
 
 LANGUAGE = DeviceLanguage(

@@ -8,10 +8,20 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tenon.machine.codegen.clike import CLike
-from tenon.machine.codegen.gpu.dialect import DeviceC
-from tenon.machine.kernel_ir.loops import Barrier, Expr, Kernel, Load, Type
+from tenon.machine.codegen.gpu.dialect import DeviceC, MoreArguments
+from tenon.machine.codegen.gpu.memory_objects import Objects
+from tenon.machine.codegen.opencl.images import (
+    FLOATS,
+    FOUR,
+    HALVES,
+    WORDS,
+    Texels,
+    arguments,
+    macros,
+    parameters,
+)
+from tenon.machine.kernel_ir.loops import Barrier, Buffer, Expr, Kernel, Load, Op, Type
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Region
 from tenon.network.graph.types import DType
 
 _NAMES = {
@@ -45,26 +55,11 @@ _CONVERSIONS = {
 }
 
 
-_IMAGES = """\
-#ifdef TENON_IMAGES
-#define IMAGE_OF_KERNEL , __read_only image1d_buffer_t constant_image
-#define IMAGE_PARAMETERS IMAGE_OF_KERNEL, __global const float *constant_floats
-#define IMAGE_ARGUMENTS , constant_image, (__global const float *){region}
-#define TEXEL(at) read_imagef(constant_image, (int)((__global const float *)(at) - constant_floats) >> 2)
-#else
-#define IMAGE_OF_KERNEL
-#define IMAGE_PARAMETERS
-#define IMAGE_ARGUMENTS
-#define TEXEL(at) *(__global const float4 *)(at)
-#endif
-"""
-
-
 class OpenCLC(DeviceC):
     """One OpenCL program.
 
-    Four neighbouring floats of the constant region are a texel: the host defines TENON_IMAGES where they are to be read
-    from an image of that region.  ``with_images`` are the functions that do so.
+    Four neighbouring floats of an operand that is not written meanwhile are read from an image where the host says so
+    (``opencl.images``).  ``texels`` has the operands that a function reads so, by its name.
     """
 
     language = "opencl"
@@ -78,8 +73,7 @@ class OpenCLC(DeviceC):
     }
     typed_functions = False
     reserved = (
-        "constant_image",
-        "constant_floats",
+        "other_activations",
         "constant",
         "generic",
         "global",
@@ -101,30 +95,36 @@ class OpenCLC(DeviceC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.with_images: set[str] = set()
-        self.reads_texels = False  # whether the kernel being printed does
+        self.texels: dict[str, frozenset[Texels]] = {}
+        self.params: tuple[Buffer, ...] = ()
+        self.read: set[Texels] = set()  # of the kernel being printed
 
     def kernel(self, k: Kernel, slices: WorkItems | None = None) -> str:
-        self.reads_texels = False
+        self.read, self.params = set(), k.params
         name = super().kernel(k, slices)
-        if self.reads_texels and name not in self.with_images:
-            self.with_images.add(name)
+        if self.read and name not in self.texels:
+            self.texels[name] = frozenset(self.read)
             key, printed = next((key, each) for key, each in self.functions.items() if each.name == name)
-            self.functions[key] = replace(printed, text=printed.text.replace(") {", " IMAGE_PARAMETERS) {", 1))
+            self.functions[key] = replace(printed, text=printed.text.replace(") {", f"{parameters(self.read)}) {{", 1))
         return name
 
-    def more_operands(self, function: str) -> tuple[str, str]:
-        texels = function in self.with_images
-        return " IMAGE_OF_KERNEL" if self.with_images else "", " IMAGE_ARGUMENTS" if texels else ""
+    def more_arguments(self, function: str, objects: Objects) -> MoreArguments:
+        second = any(not each.weights for texels in self.texels.values() for each in texels)
+        return arguments(self.texels.get(function, ()), objects, second)
 
     def value(self, e: Expr, whole: bool = True) -> str:
         """Outlined functions read no images, which they are not given."""
-        is_texel = isinstance(e, Load) and e.buffer in self.constants and e.type == Type(DType.F32, 4)
-        if not is_texel or not self.aligned or self.f.outlined:
-            return super().value(e, whole)
-        assert isinstance(e, Load)
-        self.reads_texels = True
-        return f"TEXEL({self.place(e.buffer, e.index).sum})"
+        if self.aligned and not self.f.outlined and (kind := _texel(e)) is not None:
+            load = e.args[0] if isinstance(e, Op) else e
+            assert isinstance(load, Load)
+            if load.buffer in self.as_images:
+                b = load.buffer
+                if kind == HALVES:
+                    self.vector_conversion(load.type, e.type)
+                texels = Texels(self.params.index(b), b.name, b in self.weights, kind)
+                self.read.add(texels)
+                return texels.read(self.place(b, load.index).sum)
+        return super().value(e, whole)
 
     def bits(self, source: Type, target: Type) -> str:
         """A function of the language."""
@@ -136,6 +136,16 @@ class OpenCLC(DeviceC):
     def head(self) -> str:
         """Besides: the extension for doubles, where there are any."""
         text = super().head()
-        text = text + _IMAGES.format(region=Region.CONSTANT) if self.with_images else text
+        used = frozenset[Texels]().union(*self.texels.values())
+        text = f"{text}{macros(used)}" if used else text
         uses_doubles = re.search(r"\bdouble\b", text + self.printed_functions())
         return f"#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n{text}" if uses_doubles else text
+
+
+def _texel(e: Expr) -> int | None:
+    """The kind of texel that a value can be read as; None for others."""
+    if isinstance(e, Op) and e.name == "cast" and e.type == FOUR:
+        return HALVES if isinstance(e.args[0], Load) and e.args[0].type == Type(DType.F16, 4) else None
+    if not isinstance(e, Load) or e.type.lanes != 4:
+        return None
+    return {DType.F32: FLOATS, DType.F16: WORDS, DType.BF16: WORDS}.get(e.type.dtype)
