@@ -10,11 +10,14 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import yaml
 
 import installed
 import tenon
+from exact_onnxruntime import session
 from gpu_devices import needs_compiler, why_not
 from gpu_faults import faulty_opencl, with_fault
 from installed import succeeds
@@ -70,6 +73,49 @@ def test_products_run_on_the_device_and_the_rest_on_the_processor(content: bytes
         sections = [(s.on_device, [n.op.name for n in s.graph]) for s in mixed.sections]
         assert sections == [(True, ["MatMul"]), (False, ["Softmax"]), (True, ["MatMul"]), (False, ["Softmax"])]
         np.testing.assert_allclose(mixed.run({"x": x})["y"], usual.run(x)["y"], atol=1e-6)
+
+
+CONTROL = """<ir_version: 8, opset_import: ["": 21]>
+g (int64 n, float[3,16] x) => (float[3,16] y, float[k,3,16] z) {
+    yes = Constant <value = bool {1}> () top = Constant <value = float {3.0}> ()
+    zero = Constant <value = float {0.0}> ()
+    a = MatMul(x, w)
+    s = ReduceSum <keepdims: int = 0> (a)
+    up = Greater(s, zero)
+    c = If (up) <then_branch = t () => (float[3,16] b) { p = MatMul(a, w) b = MatMul(p, w) },
+                 else_branch = e () => (float[3,16] d) { q = Sin(a) d = MatMul(q, w) }>
+    e1 = Loop (n, yes, c) <body = o (int64 i, bool h, float[3,16] u) => (bool l, float[3,16] r) {
+        v = MatMul(u, w) r = Tanh(v) m = ReduceMax <keepdims: int = 0> (r) l = Less(m, top) }>
+    y, z = Loop (n, yes, e1) <
+        body = o2 (int64 i2, bool h2, float[3,16] u2) => (bool l2, float[3,16] r2, float[3,16] z2) {
+            l2 = Identity(h2) v2 = MatMul(u2, w) r2 = Tanh(v2) z2 = Relu(r2) }>
+}"""
+"""A product, a branch and a loop of products that a device can take, and a loop that stacks results."""
+
+
+def test_loops_and_branches_are_nodes_that_a_device_takes() -> None:
+    """But those whose stacked results have an extent of the run."""
+    needs_opencl()
+    made = onnx.parser.parse_model(CONTROL)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(random(16, 16, seed=3) / 4, "w"))
+    content = made.SerializeToString()
+    graph = tenon.load(content, max={"n": 6})
+    mixed = offloaded(graph, TargetDevice("opencl", COSTS))
+    assert mixed.placement is not None
+    places = [(layer.op, layer.device, layer.reason) for layer in mixed.placement.layers if layer.op in ("If", "Scan")]
+    assert places == [
+        ("If", "opencl", ""),
+        ("Scan", "opencl", ""),
+        ("Scan", "cpu", "opencl does not stack results of a loop whose number of iterations a run decides"),
+    ]
+    peer = session(content)
+    with tenon.open(tenon.compile(mixed, no_tuning=True)) as engine:
+        for number in (0, 1, 5):
+            given = {"n": np.array(number), "x": random(3, 16, seed=number)}
+            y, z = peer.run(None, given)
+            results = engine.run(given)
+            np.testing.assert_allclose(results["y"], y, atol=1e-5)
+            np.testing.assert_allclose(results["z"][:number], z, atol=1e-5)
 
 
 def test_operators_of_plugins_stay_on_the_processor(tmp_path: Path) -> None:

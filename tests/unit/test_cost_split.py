@@ -8,6 +8,8 @@ from itertools import product
 from math import inf
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import tenon
@@ -16,7 +18,7 @@ from tenon.errors import InputError
 from tenon.network.graph.bind import bind
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.plugins import DeviceRule, Part, SplitCosts, TargetDevice, partition, placed
-from tenon.runtime.plugins.cost_split import Places, PlaceTimes, fastest_split
+from tenon.runtime.plugins.cost_split import ASSUMED_ITERATIONS, Places, PlaceTimes, fastest_split
 from tenon.runtime.plugins.device import ExplainingDevice, TimedDevice
 
 
@@ -174,3 +176,27 @@ def test_layers_that_are_assigned() -> None:
     ):
         with pytest.raises(InputError, match=said):
             devices_of(rule)
+
+
+def test_loops_and_branches_take_the_time_of_their_bodies() -> None:
+    """A loop that of all iterations, of an assumed number where a run decides it, and a branch that of the longer
+    body; on a device every number that a run decides by is a copy."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 21]> g (int64 n, bool c, float[64,64] x) => (float[64,64] y) {'
+        " yes = Constant <value = bool {1}> () forty = Constant <value = int64 {40}> ()"
+        " p = MatMul(x, x)"
+        " q = Loop (forty, yes, x) <body = b (int64 i, bool h, float[64,64] t) => (bool k, float[64,64] u)"
+        " { k = Identity(h) u = MatMul(t, t) }>"
+        " r = Loop (n, yes, q) <body = d (int64 i2, bool h2, float[64,64] t2) => (bool k2, float[64,64] u2)"
+        " { k2 = Identity(h2) u2 = MatMul(t2, t2) }>"
+        " v = If (c) <then_branch = e () => (float[64,64] w) { w = MatMul(r, p) },"
+        " else_branch = f () => (float[64,64] z) { z = Relu(r) }>"
+        " y = Add(v, p) }"
+    )
+    graph, costs = tenon.load(made.SerializeToString()), SplitCosts()
+    matmul, known, counted, branch = (n for n in graph if n.op.name in ("MatMul", "Scan", "If"))
+    here, there = costs.on_processor(matmul), costs.on_device(matmul)
+    times = (1, 40, ASSUMED_ITERATIONS, 1)
+    for node_, runs, reads in zip((matmul, known, counted, branch), times, (0, 0, 1, 1), strict=True):
+        assert costs.on_processor(node_) == pytest.approx(runs * here)
+        assert costs.on_device(node_) == pytest.approx(runs * (there + reads * costs.copy))

@@ -102,8 +102,8 @@ class LibraryDevice:
         return (self._device.describe(self._device.self) or b"").decode()
 
     def supports(self, node: Node) -> bool:
-        """Whether the device takes a node."""
-        return bool(self._device.supports(self._device.self, ctypes.byref(_described(node))))
+        """Whether the device takes a node, which must not be a loop or a branch."""
+        return not node.bodies and bool(self._device.supports(self._device.self, ctypes.byref(_described(node))))
 
     def refusal(self, node: Node) -> str:
         """Why it does not take a node; "" if it does."""

@@ -13,6 +13,8 @@ from math import inf, isfinite
 
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.base import Operator
+from tenon.network.ops.scan import Scan
+from tenon.network.ops.unroll import decided_at_run_time
 from tenon.runtime.plugins.min_cut import Capacities
 
 
@@ -36,11 +38,16 @@ class SplitCosts:
     copy: float = 1e-5
 
     def on_processor(self, node: Node) -> float:
-        """Seconds of a node in compiled code."""
+        """Seconds of a node in compiled code; of a loop, in all iterations, and of a branch, of its longer body."""
+        if node.bodies:
+            return _runs(node) * max(sum(map(self.on_processor, body)) for body in node.bodies)
         return max(_macs(node) / self.processor_macs, _bytes(node) / self.processor_bytes)
 
     def on_device(self, node: Node) -> float:
-        """Seconds of a node on the device."""
+        """Seconds of a node on the device, where a number that a run decides by is a copy from the device."""
+        if node.bodies:
+            read = self.copy if decided_at_run_time(node) else 0
+            return _runs(node) * (read + max(sum(map(self.on_device, body)) for body in node.bodies))
         return self.launch + max(_macs(node) / self.device_macs, _bytes(node) / self.device_bytes)
 
     def copied(self, value: Value) -> float:
@@ -59,6 +66,9 @@ class PlaceTimes:
 
 Places = dict[Node, int]
 """The number of the place where each node runs; 0 is the processor."""
+
+ASSUMED_ITERATIONS = 16
+"""Iterations of a loop whose number only a run knows."""
 
 _FIRST, _SECOND = "stays", "moves"
 
@@ -143,6 +153,21 @@ def _add_copy(capacities: Capacities, key: tuple[int, int], seconds: float, vert
     for vertex in vertices:
         capacities.add(vertex, some_first, inf)
         capacities.add(some_second, vertex, inf)
+
+
+def inner_nodes(node: Node) -> Iterator[Node]:
+    """The nodes of the bodies of a node, and of those in them."""
+    for body in node.bodies:
+        for inner in body:
+            yield inner
+            yield from inner_nodes(inner)
+
+
+def _runs(node: Node) -> int:
+    """How often a body of a node runs: of a loop that a run ends, an assumed number."""
+    if not isinstance(node.op, Scan):
+        return 1
+    return min(node.op.count, ASSUMED_ITERATIONS) if node.op.counted else node.op.count
 
 
 def _macs(node: Node) -> int:

@@ -42,4 +42,6 @@ def refusal(device: Device, node: Node) -> str:
     """Why a device does not support a node; "" if it does."""
     if isinstance(device, ExplainingDevice):
         return device.refusal(node)
+    if node.bodies:
+        return "runs no loops and branches"
     return "" if device.supports(node) else f"does not support {node.op.name}"

@@ -11,7 +11,7 @@ from tenon.errors import InputError
 from tenon.formats.exporters.onnx import to_onnx
 from tenon.network.graph.bind import Shapes, bind
 from tenon.network.graph.graph import Array, Graph
-from tenon.network.ops.unroll import unrolled
+from tenon.network.passes.bodies import with_usable_bodies
 from tenon.options import Options
 from tenon.pipeline import Model, compile, load
 from tenon.runtime.engine import Engine, open_bundle
@@ -44,7 +44,7 @@ class PartitionedEngine:
         costs: SplitCosts | None = None,
     ) -> None:
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
-        graph = unrolled(bind(whole, shapes))
+        graph = with_usable_bodies(bind(whole, shapes), branches=True, short=False)
         given = [device] if isinstance(device, str) or not isinstance(device, Sequence) else device
         self.devices = tuple(device_of(each) if isinstance(each, str) else each for each in given)
         self.inputs = {value.name: value.type for value in graph.inputs}

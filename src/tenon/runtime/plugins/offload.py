@@ -23,7 +23,7 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Site
 from tenon.network.ops.c_source import Source, SourceOperator
-from tenon.network.ops.unroll import unrolled
+from tenon.network.passes.bodies import with_usable_bodies
 from tenon.pipeline import load
 from tenon.runtime.bundle.container import MAGIC
 from tenon.runtime.bundle.manifest import DEVICE_INPUT
@@ -108,7 +108,7 @@ def offloaded(
     the first GPU's costs.  Nodes that a device refuses run on the processor; the copy's ``placement`` says so.  Raises
     InputError for rules that do not fit.
     """
-    graph = unrolled(graph)
+    graph = with_usable_bodies(graph, branches=True, short=False)
     places, sections, models = _accepted(graph, devices, rules, costs or costs_of(devices))
     new = Graph(graph.name, graph.source, graph.incomplete)
     values = {value.name: new.add_input(value.name, value.type) for value in graph.inputs}

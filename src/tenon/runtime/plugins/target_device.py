@@ -13,6 +13,7 @@ from tenon.machine.targets import find
 from tenon.machine.targets.registry import rows
 from tenon.network.graph.graph import Node, Value
 from tenon.network.ops.base import Operator
+from tenon.network.ops.scan import Scan
 from tenon.options import Options
 from tenon.pipeline import compile
 from tenon.runtime.bundle.writer import Bundle, save_container
@@ -20,7 +21,7 @@ from tenon.runtime.engine import open_bundle
 from tenon.runtime.engine.device_here import device_here
 from tenon.runtime.engine.device_parts import EnginePart
 from tenon.runtime.engine.part_devices import Device, find_device
-from tenon.runtime.plugins.cost_split import SplitCosts
+from tenon.runtime.plugins.cost_split import SplitCosts, inner_nodes
 
 
 def device_of(name: str, gpu: Mapping[str, Any] | None = None) -> Device:
@@ -63,11 +64,17 @@ class TargetDevice:
         return not self.refusal(node)
 
     def refusal(self, node: Node) -> str:
-        """Why they cannot: operators in C, and loops and branches, run on the processor."""
-        if node.bodies:
-            return "runs no loops and branches"
-        is_kernel = isinstance(node.op, Operator) and node.op.on_devices
-        return "" if is_kernel else f"does not run {node.op.name}, which is an operator in C"
+        """Why they cannot: operators in C run on the processor, and loops and branches with some of them; loops, too,
+        whose stacked results have an extent that a run decides."""
+        decides = find_backend(find(self.name).backend).decides
+        for each in (node, *inner_nodes(node)):
+            if each.bodies and not decides:
+                return "runs no loops and branches"
+            if isinstance(each.op, Scan) and each.op.counted and len(each.outputs) > each.op.states:
+                return "does not stack results of a loop whose number of iterations a run decides"
+            if not (isinstance(each.op, Operator) and each.op.on_devices):
+                return f"does not run {each.op.name}, which is an operator in C"
+        return ""
 
     def seconds(self, node: Node) -> float:
         """The estimated seconds of a node."""
