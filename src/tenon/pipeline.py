@@ -48,23 +48,17 @@ from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
+from tenon.network.passes.first import first_passes
 from tenon.network.passes.heads import with_head
 from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import expected_digest
 from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
-from tenon.network.passes.loop_products import LOOP_PRODUCTS
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
-from tenon.network.passes.row_products import ROW_PRODUCTS
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
-from tenon.options import (
-    Emit,
-    OptionKeywords,
-    Options,
-    with_options,
-)
+from tenon.options import Emit, OptionKeywords, Options, with_options
 from tenon.runtime.answers.description import described_head, is_answer, renamed_outputs, written_head
 from tenon.runtime.bundle import Bundle, SourceRecord, Tuned
 from tenon.runtime.bundle.banner import banner
@@ -525,10 +519,8 @@ def _optimised(
             left += kept
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
     verify = compilation.verify
-    failures = Path.cwd() if verify else None
-    first = [LOOP_PRODUCTS] if compilation.microcontroller else []
-    if compilation.setting.machine.launch is None:
-        first.append(ROW_PRODUCTS)
+    failures, device = Path.cwd() if verify else None, compilation.setting.machine.launch is not None
+    first = first_passes(microcontroller=compilation.microcontroller, device=device)
     level, log, seen = compilation.optimize, stages.log, stages.passed
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, failures=failures)
     rename_extents(graph, names)

@@ -63,7 +63,7 @@ def test_partly_broadcast_batches_are_not_fused() -> None:
 def test_products_of_one_row_with_a_transpose(rows: int, perm: tuple[int, ...], exchanged: bool) -> None:
     """The matrix is read as it is, and the operand's batch may be broadcast."""
     graph = Graph("g")
-    stored = (2, 3, 9, 7) if perm[1] == 1 else (2, 9, 7, 3)
+    stored = (2, 3, 9, 7) if perm[1] == 1 else (2, 7, 9, 3)
     q, k = graph.add_input("q", tensor(F32, 1, 3, rows, 7)), graph.add_input("k", tensor(F32, *stored))
     turned = graph.add(Transpose(perm), [k], ["t"], Origin("g")).output
     graph.outputs.append(graph.add(MatMul(), [q, turned], ["y"], Origin("g")).output)
