@@ -21,7 +21,7 @@ from tenon.formats.wire.stored_files import Transform, stored_as
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.isa.bf16 import DOT2
-from tenon.machine.kernels.machine import in_halves, wide_blocks, with_product
+from tenon.machine.kernels.machine import for_precision, with_product
 from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
 from tenon.machine.plan.choose import choose, choose_alike, streaming
 from tenon.machine.plan.describe import Description, describe, operators
@@ -567,13 +567,13 @@ def find_target(options: Options) -> Target:
     target = find(options.target, bf16=options.precision == "bf16")
     if options.float_abi is not None:
         target = with_float_abi(target, options.float_abi)
-    if wide_blocks(target.machine, options.precision):
-        return replace(target, machine=in_halves(target.machine))
+    if options.target == "host" and options.dot2 is None:
+        target = probed(target, options)
     if options.dot2 is not None and not target.machine.has("dot2"):
         raise InputError(f"target {target.name} has no bf16 dot-product instruction: leave out dot2={options.dot2:g}")
     if options.dot2 is not None:
-        return replace(target, machine=with_product(target.machine, replace(DOT2, time=options.dot2)))
-    return probed(target, options) if options.target == "host" and target.machine.has("dot2") else target
+        target = replace(target, machine=with_product(target.machine, replace(DOT2, time=options.dot2)))
+    return replace(target, machine=for_precision(target.machine, options.precision))
 
 
 def _resolved(options: Options) -> Compilation:

@@ -105,7 +105,7 @@ def test_other_targets_use_the_value_of_their_row(monkeypatch: pytest.MonkeyPatc
 def test_a_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def measured(target: Any) -> float:
+    def measured(target: Any, _: Any) -> float:
         asked.append(target.name)
         return 3.7
 
@@ -118,7 +118,7 @@ def test_a_processor_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_value_of_the_row_is_used_if_measuring_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def measured(target: Any) -> float:
+    def measured(target: Any, _: Any) -> float:
         raise ToolchainError("no compiler")
 
     monkeypatch.setattr(probe, "measured", measured)

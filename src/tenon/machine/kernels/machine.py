@@ -87,14 +87,14 @@ class Machine:
         return max(1, self.lanes * 4 // max(4, *(dtype.bytes for dtype in dtypes)))
 
 
-def wide_blocks(machine: Machine, precision: str) -> bool:
-    """Whether products in a precision need blocks as ``in_halves`` makes them."""
+def for_precision(machine: Machine, precision: str) -> Machine:
+    """``machine`` with the blocks for a precision: those of fp16 have vectors of f16, those of bf16 rows of tiles."""
     units = {"fp16": machine.multiplies(DType.F16), "bf16": machine.tiles(DType.BF16)}
-    return units.get(precision) is not None
+    return machine if units.get(precision) is None else in_halves(machine)
 
 
 def in_halves(machine: Machine) -> Machine:
-    """``machine`` with blocks that vectors of f16 fit in, which rows of tiles of bf16 are, too."""
+    """``machine`` with blocks that vectors of f16 fit in."""
     return replace(machine, block=max(machine.block, 2 * machine.lanes))
 
 

@@ -12,9 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.compilation import resolved
+from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.loops import Kernel, bitcast, dot2
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, cast, dot2
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tile_blocks import RegisterTiles, TileContext, TileRows, end, group
 from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region, StoredConstant
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.host_cpu import runs_here
@@ -33,6 +36,7 @@ _STEPS = 4  # multiply-adds of each chain per loop iteration
 _ITERATIONS = 20_000
 _ROUNDS = 25
 _UNROLL = 8
+_TILE_STEPS, _TILE_ROUNDS = 8, 2000
 _TRAFFIC = 32 << 20  # bytes read per timed run
 
 
@@ -68,6 +72,19 @@ def pairs_time(target: Target) -> float:
     return min(t for _, t in times) / min(t for t, _ in times)
 
 
+def tiles_time(target: Target, unit: ProductUnit) -> float:
+    """The time of a product of tiles in registers, with its loads, relative to that of an fp32 multiply-add.  Where the
+    system refuses the registers it is that of what kernels compute instead.
+    """
+    plain, chains = _multiply_adds(target.machine)
+    seeds = np.full((chains + 2, target.machine.lanes), 0.5, np.float32)
+    tiles = _tile_products(unit)
+    ones = np.ones(_TILE_STEPS * 2 * 256, np.int32) * (0x3F803F80 if unit.x is DType.BF16 else 0x01010101)
+    times = [(_seconds(plain, seeds, target), _seconds(tiles, ones, target)) for _ in range(3)]
+    multiply_add = min(t for t, _ in times) / (chains * _STEPS * _ITERATIONS)
+    return min(t for _, t in times) / (4 * _TILE_STEPS * _TILE_ROUNDS) / multiply_add
+
+
 @lru_cache(maxsize=64)
 def read_bandwidth(nbytes: int, target: str = "host") -> float:
     """Bytes per second at which one thread repeatedly reads an array of about ``nbytes``.
@@ -100,6 +117,30 @@ def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, in
     return k.done(), chains
 
 
+def _tile_products(unit: ProductUnit) -> Kernel:
+    """A kernel of blocks of 2 x 2 tiles, whose factors are in the first cache; parameters: the factors, as both."""
+    k = Builder("peak_tiles")
+    x = k.param("x", _TILE_STEPS, 32, 16, dtype=DType.B2 if unit.x is DType.BF16 else DType.Q8)
+    w = k.param("w", 1, _TILE_STEPS, 2, 16, 16, dtype=DType.B2 if unit.x is DType.BF16 else DType.I32)
+    out = k.param("out", 16, out=True)
+
+    def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
+        out.vec(16)[0] = cast(total, F32)
+
+    rows = TileRows(
+        words=16,
+        apart=64,
+        loops=((_TILE_STEPS, 2048),),
+        first=lambda row, col: (x, (0, col, 0)),
+        word=lambda row, col, turns, q: x[turns[0], col, q],
+    )
+    p = TileContext(k, RegisterTiles(16, 2, 2), unit, (1, 32), 32, store)
+    with k.loop("round", _TILE_ROUNDS):
+        group(p, rows, (w, Index()), (Index(), Index(), Index()), 2)
+    end(k)
+    return k.done()
+
+
 def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
     """A kernel that sums an array ``rounds`` times."""
     lanes = machine.lanes
@@ -118,8 +159,10 @@ def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
 
 
 def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None = None) -> float:
-    """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call."""
-    places = (Place(Region.CONSTANT, 0), Place(Region.MUTABLE, 0))
+    """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call, and all
+    that it reads."""
+    given = [Place(Region.CONSTANT, 0)] * (len(kernel.params) - 1)
+    places = (*given, Place(Region.MUTABLE, 0))
     port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
     call = Call(kernel, places, kernel.name, kernel.name)
     memory = Memory(data.nbytes, 64, 0, 0)

@@ -1,4 +1,4 @@
-"""The relative time of bf16 dot-product instructions, measured once per processor model."""
+"""The relative times of instructions that add products, measured once per processor model."""
 
 from __future__ import annotations
 
@@ -6,42 +6,51 @@ import math
 from dataclasses import replace
 
 from tenon.errors import TenonError
-from tenon.machine.isa.bf16 import DOT2
+from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernels.machine import with_product
 from tenon.machine.targets import Target
 from tenon.machine.targets.host_cpu import model
 from tenon.machine.toolchain.cache import Cache, key
+from tenon.network.graph.types import DType
 from tenon.options import Options
 
-_VERSION = "1"
-"""Version of the timed kernel."""
+_VERSION = "2"
+"""Version of the timed kernels."""
 
 
 def probed(target: Target, options: Options) -> Target:
-    """The target with a measured time of products of pairs of bf16; unchanged if it cannot be measured."""
-    figure = _figure(target, options)
-    return (
-        target if figure is None else replace(target, machine=with_product(target.machine, replace(DOT2, time=figure)))
-    )
+    """The target with measured times of products of pairs of bf16 and of tiles; unchanged if they cannot be measured.
+
+    All tiles take the time of those of bf16: they are products by one unit of the processor."""
+    tile, machine = target.machine.tiles(DType.BF16), target.machine
+    for measures in (target.machine.unit("dot2"), tile):
+        figure = None if measures is None else _figure(target, measures, options)
+        if measures is None or figure is None:
+            continue
+        for unit in target.machine.products:
+            alike = unit.operation == measures.operation
+            if alike or (measures is tile and target.machine.tiles(unit.x) is unit):
+                machine = with_product(machine, replace(unit, time=figure))
+    return target if machine is target.machine else replace(target, machine=machine)
 
 
-def _figure(target: Target, options: Options) -> float | None:
-    cache, name = Cache(options.cache), key(["dot2", _VERSION, model(), target.name])
+def _figure(target: Target, unit: ProductUnit, options: Options) -> float | None:
+    cache, name = Cache(options.cache), key([unit.operation, _VERSION, model(), target.name])
     if kept := cache.get(name):
         return float(kept)
     try:
-        figure = rounded(measured(target))
+        figure = rounded(measured(target, unit))
     except (TenonError, OSError):
         return None
     cache.put(name, str(figure).encode())
     return figure
 
 
-def measured(target: Target) -> float:
-    """The time of a bf16 dot-product instruction relative to a multiply-add (throughput)."""
-    from tenon.runtime.engine.peak import pairs_time
+def measured(target: Target, unit: ProductUnit) -> float:
+    """The time of a product relative to a multiply-add (throughput)."""
+    from tenon.runtime.engine.peak import pairs_time, tiles_time
 
-    return pairs_time(target)
+    return pairs_time(target) if unit.operation == "dot2" else tiles_time(target, unit)
 
 
 def rounded(ratio: float) -> float:
