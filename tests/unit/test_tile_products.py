@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tenon
 from check_kernels import check
 from interpret import interpret
 from lowered import make_site, run_site, settle
+from onnx_models import model, node, random
+from tenon.formats import importers
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.tile_patches import TilePatches
@@ -28,15 +31,16 @@ from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
 from tenon.machine.kernels.tile_patches import patch_bytes, tile_patches
 from tenon.machine.kernels.tile_products import pack, tile_products
 from tenon.machine.proofs.bounds import prove
-from tenon.machine.targets.registry import named
+from tenon.machine.targets import find, host_cpu
+from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.conv import Conv as Operator
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.requantize import quantized_multipliers
 
-ROW = named("x86-64-amx")
-assert ROW is not None
+NAME = "x86-64-amx"
+ROW = find(NAME)
 MACHINE = replace(ROW.machine, block=32)
 BF16 = DType.BF16
 
@@ -169,7 +173,6 @@ def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
     bias = rng.integers(-9000, 9000, w[0]).astype(np.int32)
     arrays: list[Array] = [data, weights, bias, *quantized_multipliers(real.tolist())]
     bounds: dict[str, Any] = {"low": least, "high": least + 255, "zero": least + 120, "to": DType.of(data.dtype).value}
-    assert ROW is not None
     op = IntegerConv("double", least + 125, scale=0.25, **more, **bounds)
     site = make_site(op, arrays, ROW.machine, (1, 2, 3, 4))
     algorithm = next(each for each in op.candidates(site) if isinstance(each, TileProducts | TilePatches))
@@ -290,3 +293,25 @@ def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: i
             line = lefts[i][start + r * 128 :][:64].view(left_kind).astype(np.float64).reshape(16, groups)
             wanted[i, r] += np.einsum("kg,vkng->vn", line, right[step])
     np.testing.assert_allclose(sums.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3 if of_bf16 else 0)
+
+
+NEEDED = ROW.host.features - {"amx_tile", "amx_bf16", "amx_int8"} if ROW.host else frozenset()
+
+
+@pytest.mark.skipif(not host_cpu.flags() >= NEEDED, reason="this processor lacks the vectors of the target")
+def test_a_bundle_runs_where_the_system_refuses_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the bodies of the instructions: on a processor without tiles, and by these on one that has them."""
+    monkeypatch.setattr(host_cpu, "flags", lambda: NEEDED | {"amx_tile", "amx_bf16", "amx_int8"})
+    weights = {"f": random(64, 3, 7, 7), "w": random(48, 64, 3, 3)}
+    nodes = [
+        node("Conv", ["x", "f"], ["h"], strides=[2, 2], pads=[3, 3, 3, 3]),
+        node("Conv", ["h", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    file, image = model(nodes, {"x": [1, 3, 30, 30]}, ["y"], weights).SerializeToString(), random(1, 3, 30, 30)
+    bundle = tenon.compile(file, target=NAME, precision="bf16")
+    names = [call.kernel.name for call in bundle.program.calls]
+    assert sum(name.startswith("tile") for name in names) == 2
+    with tenon.open(bundle) as engine:
+        result = engine.run({"x": image})["y"]
+    expected = evaluate(importers.load(file), {"x": image})["y"]
+    np.testing.assert_allclose(result, expected, atol=1e-2 * float(np.abs(expected).max()))
