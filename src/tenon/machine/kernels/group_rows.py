@@ -1,8 +1,8 @@
 """Rows in work groups: a block for each row, whose threads share its elements and combine their results in a tree.
 
-Thread t takes elements t, t + T, ... of a row.  The results of 32 neighbouring threads are combined by exchanges
-(``isa.subgroups``), halves with halves, and those of all 32s by every thread, so that the order of the additions is
-fixed.
+Thread t takes elements t, t + T, ... of a row, which it keeps in registers where they are few.  The results of 32
+neighbouring threads are combined by exchanges (``isa.subgroups``), halves with halves, and those of all 32s by every
+thread, so that the order of the additions is fixed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ _LONGEST = 1 << 18
 
 _BLOCKS = 1 << 16
 
+_KEPT = 8
+"""The most elements of a row that a thread keeps."""
+
+_EACH = 4
+"""Elements of a thread where there can be enough threads: they are loaded at once."""
+
 SUBGROUP = 32
 """Threads that combine their results by exchanges."""
 
@@ -44,7 +50,7 @@ def threads_of(machine: Machine, n: int) -> int:
     """The threads of a block for a row of n elements: a power of two."""
     assert machine.launch is not None
     most, threads = min(256, machine.launch.group), machine.launch.width
-    while threads < n and 2 * threads <= most:
+    while _EACH * threads < n and 2 * threads <= most:
         threads *= 2
     return threads
 
@@ -54,7 +60,26 @@ class Cells:
     """Shared memory for one combination: what threads exchange in each step, and the results of every subgroup."""
 
     exchanged: Tensor
-    parts: Tensor
+    parts: Tensor | None  # where there are several
+
+
+@dataclass(frozen=True)
+class Values:
+    """Elements of a thread: in registers, or where they are many in memory, from where they are loaded again."""
+
+    load: Callable[[Index], Expr]
+    kept: Tensor | None
+
+    def first(self, at: Index, number: Index) -> Expr:
+        """An element that was not read before."""
+        if self.kept is None:
+            return self.load(at)
+        self.kept[number] = self.load(at)
+        return self.kept[number]
+
+    def again(self, at: Index, number: Index) -> Expr:
+        """An element that was read before."""
+        return self.load(at) if self.kept is None else self.kept[number]
 
 
 class GroupRow:
@@ -64,6 +89,7 @@ class GroupRow:
     def __init__(self, k: Builder, n: int, threads: int, side: int = 1) -> None:
         self.k, self.n, self.threads, self.side = k, n, threads, side
         self.lanes = min(SUBGROUP, threads)
+        self.each = -(-n // threads)
         self.subgroup, self.lane = Index(), Index()
 
     @property
@@ -80,7 +106,8 @@ class GroupRow:
         """Shared memory for one combination, to be allocated before the loop over threads."""
         subgroups = self.threads // self.lanes
         exchanged = self.k.local("cells", len(self.distances), subgroups, self.lanes, dtype=dtype, space="shared")
-        return Cells(exchanged, self.k.local("parts", subgroups, self.side, dtype=dtype, space="shared"))
+        shape = subgroups, self.side
+        return Cells(exchanged, self.k.local("parts", *shape, dtype=dtype, space="shared") if subgroups > 1 else None)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -95,14 +122,25 @@ class GroupRow:
         """The facts that hold in the first ``count`` threads of a block, at most those of a subgroup."""
         return -self.subgroup, count - 1 - self.lane
 
-    @contextmanager
-    def elements(self) -> Iterator[Index]:
-        """The elements of this thread."""
-        each, rest = divmod(self.n, self.threads)
-        with self.k.loop("r", each + (rest > 0)) as r:
-            at = self.thread + r * self.threads
-            with self.k.when(*([self.n - 1 - at] if rest else [])):
-                yield at
+    def elements(self, body: Callable[[Index, Index], None]) -> None:
+        """Run ``body`` for the elements of this thread, with the place of each in the row and its number in the thread;
+        the numbers of a few are constants."""
+        if self.each > _KEPT:
+            with self.k.loop("r", self.each) as number:
+                self.element(number, body)
+        else:
+            for i in range(self.each):
+                self.element(Index((), i), body)
+
+    def element(self, number: Index, body: Callable[[Index, Index], None]) -> None:
+        """Run ``body`` for the element of that number, if the row has it."""
+        at = self.thread + number * self.threads
+        with self.k.when(*([self.n - 1 - at] if at.span()[1] >= self.n else [])):
+            body(at, number)
+
+    def values(self, load: Callable[[Index], Expr]) -> Values:
+        """The elements of this thread as floats, by how each is loaded."""
+        return Values(load, self.k.local("v", self.each) if self.each <= _KEPT else None)
 
     def exchange(self, cells: Tensor, step: int, distance: int, value: Tensor, other: Tensor) -> None:
         """Get the value of the thread at a distance that is a power of two."""
@@ -115,16 +153,21 @@ class GroupRow:
             self.k.barrier()
             other[0] = cells[others]
 
-    def total(self, cells: Cells, combine: str, dtype: DType, part: Callable[[Index], Expr]) -> Expr:
-        """The combination of ``part`` over all elements of a row, in all threads of that row."""
+    def total(self, cells: Cells, combine: str, dtype: DType, part: Callable[[Index, Index], Expr]) -> Expr:
+        """The combination of ``part``, which takes what ``elements`` gives, over a row, in all threads of that row."""
         k = self.k
         acc, other = k.local("a", 1, dtype=dtype), k.local("b", 1, dtype=dtype)
         acc[0] = initial(combine, dtype)
-        with self.elements() as at:
-            acc[0] = op(combine, acc[0], part(at))
+
+        def add(at: Index, number: Index) -> None:
+            acc[0] = op(combine, acc[0], part(at, number))
+
+        self.elements(add)
         for step, distance in enumerate(self.distances):
             self.exchange(cells.exchanged, step, distance, acc, other)
             acc[0] = op(combine, acc[0], other[0])
+        if cells.parts is None:
+            return k.let("t", acc[0])
         with k.when(self.side - 1 - self.lane):
             cells.parts[self.subgroup, self.lane] = acc[0]
         k.barrier()
@@ -142,18 +185,28 @@ def softmax_groups(outer: int, n: int, log: bool, machine: Machine, dtype: DType
     with k.loop("o", outer, kind="block") as o:
         tops, sums = row.cells(), row.cells()
         with row.running():
-            top = row.total(tops, "max", F32, lambda at: loaded(x[o, at]))
+            values = row.values(lambda at: loaded(x[o, at]))
+            top = row.total(tops, "max", F32, values.first)
 
-            def exponential(at: Index) -> Expr:
-                e = k.let("e", math.exp(loaded(x[o, at]) - top))
-                if keeps_terms(log, dtype):
+            def exponential(at: Index, number: Index) -> Expr:
+                e = k.let("e", math.exp(values.again(at, number) - top))
+                if values.kept is not None and not log:
+                    values.kept[number] = e
+                elif keeps_terms(log, dtype):
                     y[o, at] = e
                 return e
 
             whole = row.total(sums, "add", F32, exponential)
             scale = k.let("s", math.log(whole) if log else 1.0 / whole)
-            with row.elements() as at:
-                y[o, at] = of_term(log, x[o, at], y[o, at], top, scale)
+
+            def finish(at: Index, number: Index) -> None:
+                if values.kept is None:
+                    y[o, at] = of_term(log, x[o, at], y[o, at], top, scale)
+                else:
+                    value = values.kept[number]
+                    y[o, at] = stored((value - top) - scale if log else value * scale, dtype)
+
+            row.elements(finish)
     return k.done()
 
 
@@ -185,7 +238,7 @@ def plane_groups(x: Image, y: Image, combine: str, map: Epilogue, finish: Epilog
         with row.running():
             channel = row.lane % x.block
 
-            def element(at: Index) -> Expr:
+            def element(at: Index, _: Index) -> Expr:
                 position = at // x.block
                 return map(loaded(source[n, b, position // x.w + x.top, position % x.w + x.left, channel]))
 

@@ -98,10 +98,11 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
     with k.loop("o", s.outer, kind="block") as o, k.loop("c", s.channels, kind="block") as c:
         sums, squares = row.cells(), row.cells()
         with row.running():
-            mean = k.let("mean", row.total(sums, "add", F32, lambda at: loaded(x[o, c, at])) * (1 / s.n))
+            values = row.values(lambda at: loaded(x[o, c, at]))
+            mean = k.let("mean", row.total(sums, "add", F32, values.first) * (1 / s.n))
 
-            def squared(at: Index) -> Expr:
-                d = k.let("d", loaded(x[o, c, at]) - mean)
+            def squared(at: Index, number: Index) -> Expr:
+                d = k.let("d", values.again(at, number) - mean)
                 return d * d
 
             variance = row.total(squares, "add", F32, squared) * (1 / s.n)
@@ -109,10 +110,13 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
             with k.when(*row.first()):
                 for tensor, value in zip(noted, (mean, inverse), strict=False):
                     tensor[o, c] = value
-            with row.elements() as at:
+
+            def finish(at: Index, number: Index) -> None:
                 scale, *shift = (w[c, at] if s.elementwise else w[c, 0] for w in weights)
-                value = (loaded(x[o, c, at]) - mean) * inverse * scale
+                value = (values.again(at, number) - mean) * inverse * scale
                 y[o, c, at] = stored(value + shift[0] if shift else value, s.dtype)
+
+            row.elements(finish)
     return k.done()
 
 

@@ -188,7 +188,7 @@ def _in_groups(w: _Writing, machine: Machine) -> None:
         cells = row.cells(w.s.sums_in)
         with row.running():
             extra = [w.k.let("m", e) for e in w.extra(tuple(kept), 1)]
-            total = row.total(cells, w.s.combine, w.s.sums_in, lambda at: w.mapped(w.at(kept, [at]), 1, extra))
+            total = row.total(cells, w.s.combine, w.s.sums_in, lambda at, _: w.mapped(w.at(kept, [at]), 1, extra))
             with w.k.when(*row.first()):
                 w.y[tuple(kept) or 0] = stored(w.s.finish(total, *extra), w.s.dtype)
 
