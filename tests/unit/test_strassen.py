@@ -10,7 +10,7 @@ import pytest
 
 from interpret import interpret
 from lowered import MACHINES
-from tenon.machine.algorithms.strassen import best_blockings, divisible
+from tenon.machine.algorithms.strassen import Strassen, best_blockings, divisible
 from tenon.machine.kernels import strassen
 from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
@@ -30,10 +30,10 @@ def _error(
     x = rng.standard_normal((1, ins * block, h * stride, w * stride)).astype(np.float32)
     weights = rng.standard_normal((outs * block, ins * block, kernel, kernel)).astype(np.float32)
     bias = rng.standard_normal(outs * block).astype(np.float32)
-    into, out = Layout(block, ((pad, pad + 1),) * 2), Layout(block, ((1, 0),) * 2)
+    into, out = Layout(block, ((pad, pad + 1),) * 2), Layout(block, ((1, 1), (1, 0)))
     s = Conv(
         Image(1, ins * block, h * stride, w * stride, block, pad, pad + 1, pad, pad + 1),
-        Image(1, outs * block, h, w, block, 1, 0, 1, 0),
+        Image(1, outs * block, h, w, block, 1, 1, 1, 0),
         kernel=(kernel,) * 2,
         stride=(stride,) * 2,
         top=pad,
@@ -49,6 +49,7 @@ def _error(
     interpret(built, [into.pack(x).ravel(), packed.ravel(), bias, *own, y.ravel()])
     wide = (each.astype(np.float64) for each in (x, weights, bias))
     truth = Operator(pads=(pad,) * 4, strides=(stride,) * 2).reference(*wide)[:, :, :h, :w]
+    assert not y[:, :, -1].any(), "rows below the image are not written"
     got = out.unpack(y, truth.shape)
     return float(np.abs(got - truth).max() / np.sqrt((truth**2).mean()))
 
@@ -69,8 +70,10 @@ def test_one_level(name: str) -> None:
         (StrassenBlocking(1, 1, 4, 1, OutputTile(1, 2, 1)), (2, 2, 2, 4, 1, 2)),
         (StrassenBlocking(1, 2, 2, 1, OutputTile(1, 2, 1)), (2, 2, 2, 2, 3, 1)),
         (StrassenBlocking(0, 1, 3, 1, OutputTile(1, 2, 1)), (1, 2, 2, 3)),
+        (StrassenBlocking(1, 4, 3, 1, OutputTile(1, 2, 1)), (2, 2, 3, 3)),
+        (StrassenBlocking(1, 2, 5, 2, OutputTile(2, 2, 1)), (2, 4, 5, 5, 3)),
     ],
-    ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level"],
+    ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level", "odd", "odd_3x3"],
 )
 def test_shapes(name: str, blocking: StrassenBlocking, shape: tuple[int, ...]) -> None:
     assert _error(MACHINES[name], blocking, *shape) < 1e-5
@@ -95,4 +98,16 @@ def test_blockings_fit_the_shape() -> None:
         assert divisible(s, machine, b.levels)
         assert b.divides
         assert 14 // b.rows * b.groups >= 2, "two threads have something to do"
-    assert not best_blockings(replace(s, x=replace(s.x, h=7, w=7), y=replace(s.y, h=7, w=7)), machine, 1)
+
+
+def test_maps_of_odd_size_have_one_more_row() -> None:
+    s = Conv(Image(1, 512, 19, 19, 16), Image(1, 512, 19, 19, 16))
+    machine = MACHINES["lanes16"]
+    blockings = best_blockings(s, machine, 20)
+    assert blockings
+    for b in blockings:
+        assert (b.rows % 2, -(-19 // b.rows) * b.rows) == (0, 20)
+        assert strassen.overhang(s, b) == 1
+    layout = Layout(16, ((0, 0), (0, 0)))
+    assert Strassen(blockings[0]).layouts((s,), layout, layout) == (Layout(16, ((0, 1), (0, 0))), layout)
+    assert not best_blockings(s, replace(machine, cut_short=True), 1)

@@ -18,9 +18,9 @@ from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.rows import LONGEST_PRODUCT
-from tenon.machine.kernels.strassen import StrassenBlocking, scratch, strassen, transform
+from tenon.machine.kernels.strassen import StrassenBlocking, down, overhang, scratch, strassen, transform
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import F32
+from tenon.network.graph.types import F32, Layout
 
 _CACHE = 600_000
 """Most bytes of quarters: they should stay near the processor, and every thread has its own."""
@@ -82,6 +82,14 @@ class Strassen(Algorithm):
     def error(self, problem: Problem, weights: Array | None) -> float:
         return ERROR[self.blocking.levels]
 
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """The last block may reach below the image."""
+        (s,) = problem
+        if not (over := overhang(s, self.blocking)):
+            return x, y
+        *before, (top, bottom), across = x.halo
+        return replace(x, halo=(*before, (top, max(bottom, over)), across)), y
+
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), b = stages, self.blocking
         kernel = strassen(stage.conv, machine, b)
@@ -118,7 +126,7 @@ def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: 
     for levels in range(least, most + 1):
         if divisible(s, machine, levels):
             for rows, cols in _blocks(s.extent):
-                if machine.cut_short and rows % (1 << levels):
+                if machine.cut_short and (rows % (1 << levels) or s.y.h % rows):
                     continue  # halves of columns are not cut short
                 for groups in (
                     g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1
@@ -135,16 +143,18 @@ def _groups(machine: Machine) -> tuple[int, ...]:
 
 
 def _blocks(extent: tuple[int, int]) -> list[tuple[int, int]]:
-    """Sizes of blocks that tile an image: whole rows, or part of a single one."""
+    """Sizes of blocks that tile an image: whole rows, or part of a single one.  Where both numbers are odd, nothing can
+    be halved, but for one more row below the image."""
     rows, cols = extent
     if rows == 1:
         return [(1, n) for n in range(2, cols + 1) if cols % n == 0]
+    rows += rows * cols % 2
     return [(n, cols) for n in range(1, rows + 1) if rows % n == 0]
 
 
 def _tiled(s: Conv, machine: Machine, b: StrassenBlocking) -> list[StrassenBlocking]:
     """Blockings with good tiles; none where the quarters are too large, or two threads would not share evenly."""
-    parts = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
+    parts = s.y.n * down(s, b) * (s.y.w // b.cols) * b.groups
     uneven = machine.threads <= 2 and parts % 2 and parts < 4 * _SHARES
     if uneven or not b.divides or 4 * sum(map(math.prod, scratch(s, b))) > _CACHE:
         return []
@@ -179,7 +189,7 @@ def estimate(s: Conv, machine: Machine, b: StrassenBlocking) -> float:
         for _, cn, width in segments(leaf.y.w, b.tile.cols):
             m = height * width
             products += iterations * rn * cn * (steps * step_time(m, b.tile.vecs, machine) + 4.0 * m * b.tile.vecs + 20)
-    blocks = s.y.n * (s.y.h // b.rows) * (s.y.w // b.cols) * b.groups
+    blocks = s.y.n * down(s, b) * (s.y.w // b.cols) * b.groups
     shapes = scratch(s, b)
     sums = sum(
         float(7 ** (i // 2)) * math.prod(shape[1:]) / lanes * (_RESULT if i % 2 else _SUM)

@@ -87,6 +87,17 @@ def scratch(s: Conv, b: StrassenBlocking) -> list[tuple[int, ...]]:
     return shapes
 
 
+def down(s: Conv, b: StrassenBlocking) -> int:
+    """How many blocks lie below each other; the last one may reach below the image."""
+    return -(-s.y.h // b.rows)
+
+
+def overhang(s: Conv, b: StrassenBlocking) -> int:
+    """Rows below the image that the blocks read: the halo that ``x`` needs there."""
+    last = (down(s, b) * b.rows - 1) * s.stride[0] + (s.kernel[0] - 1) * s.dilation[0]
+    return max(0, last - s.top - s.x.h + 1) if s.y.h % b.rows else 0
+
+
 def transform(weights: Array, s: Conv, machine: Machine, b: StrassenBlocking) -> Array:
     """[groups][7^levels][iterations][blocks][kh][kw][block][vecs * lanes] from [out, in, kh, kw], summed in f64."""
     quarter = replace(
@@ -175,7 +186,8 @@ Targets = tuple[Destination, ...]
 
 @lru_cache(maxsize=512)
 def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
-    """Parameters: x, transformed weights, bias (padded), mask when ``clear``, operands, ``scratch``, y."""
+    """Parameters: x, transformed weights, bias (padded), mask when ``clear``, operands, ``scratch``, y.  The halo of
+    ``x`` must cover ``overhang``."""
     k = Builder(
         f"strassen{b.levels}_{'x'.join(map(str, s.kernel))}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}",
         f"{described(s)}, by {b.levels} levels of Strassen's algorithm",
@@ -192,8 +204,8 @@ def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
 @contextmanager
 def blocks(k: Builder, s: Conv, b: StrassenBlocking) -> Iterator[tuple[Index, Index, Index]]:
     """The parallel loop over blocks; yields (part of the output channels, first row, first column)."""
-    down, across = s.y.h // b.rows, s.y.w // b.cols
-    with k.loop("block", down * across * b.groups, kind="parallel") as block:
+    across = s.y.w // b.cols
+    with k.loop("block", down(s, b) * across * b.groups, kind="parallel") as block:
         at = block // b.groups
         yield block % b.groups, *((at * b.rows, Index()) if across == 1 else (Index(), at * b.cols))
 
@@ -379,4 +391,5 @@ def _store(p: Parts, to: Destination, at: tuple[IndexLike, IndexLike, IndexLike,
     if p.bias is not None:
         value = value + p.bias.vec(lanes)[channel // lanes]
     mask = None if p.mask is None else p.mask.vec(lanes)[channel // lanes]
-    finish(s, p.y, p.operands, (p.n, channel, row, col), lanes, value, mask)
+    with p.k.when(*([s.y.h - 1 - row] if s.y.h % p.b.rows else [])):
+        finish(s, p.y, p.operands, (p.n, channel, row, col), lanes, value, mask)
