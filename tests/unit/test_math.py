@@ -55,6 +55,7 @@ def both_signs(x: Array) -> Array:
 ALL = both_signs(np.concatenate([geometric(1e-30, 1.0), linear(0, 100)]))
 SWEEPS: dict[str, tuple[Array, Callable[[Array], Array], float]] = {
     "exp": (linear(-110, 95), np.exp, 1),
+    "exp_of_negative": (linear(-87.3, 0), np.exp, 1),
     "log": (np.concatenate([geometric(1e-44, 3e38), linear(0.5, 2)]), np.log, 1),
     "log1p": (geometric(1e-30, 1.0), np.log1p, 2),
     "sigmoid": (ALL[ALL > -87], lambda x: 1 / (1 + np.exp(-x)), 3),
@@ -70,6 +71,22 @@ def test_error_bound(name: str) -> None:
     with np.errstate(over="ignore"):
         true = truth(x.astype(np.float64))
     assert ulps(compute(getattr(tenon_math, name), x), true) <= bound
+
+
+def test_exp_of_negative_numbers_has_no_subnormal_results() -> None:
+    x = np.array([-math.inf, -1e9, -104, -88, -87.34, -87.32, math.nan], np.float32)
+    y = compute(tenon_math.exp_of_negative, x)
+    np.testing.assert_array_equal(y[:5], 0)
+    assert y[5] > 1.17549435e-38
+    assert np.isnan(y[6])
+
+
+def test_sigmoid_has_no_subnormal_results() -> None:
+    x = np.array([-math.inf, -1000, -88, -87.2, 88, math.inf, math.nan], np.float32)
+    y = compute(tenon_math.sigmoid, x)
+    assert (y[:4] > 1.17549435e-38).all()
+    assert (y[:4] < 1.4e-38).all()
+    np.testing.assert_array_equal(y[4:], [1, 1, math.nan])
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])

@@ -202,7 +202,7 @@ def _exponentials(p: _Context, acc: Tensor, tops: Tensor, sums: Tensor, ps: Tens
     for j in range(tiles):
         for c in range(4):
             key = _key(p, tiles, j, c)
-            e = k.let("x", math.exp(acc[j, c] - greatest[c // 2]))
+            e = k.let("x", math.exp_of_negative(acc[j, c] - greatest[c // 2]))
             total[c // 2] = total[c // 2] + e
             ps[key // 4, p.row(c // 2), key % 4] = stored(e, s.dtype)
     for half in range(2):

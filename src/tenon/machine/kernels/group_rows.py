@@ -189,7 +189,7 @@ def softmax_groups(outer: int, n: int, log: bool, machine: Machine, dtype: DType
             top = row.total(tops, "max", F32, values.first)
 
             def exponential(at: Index, number: Index) -> Expr:
-                e = k.let("e", math.exp(values.again(at, number) - top))
+                e = k.let("e", math.exp_of_negative(values.again(at, number) - top))
                 if values.kept is not None and not log:
                     values.kept[number] = e
                 elif keeps_terms(log, dtype):
@@ -220,7 +220,9 @@ def of_term(log: bool, x: Expr, y: Expr, top: Expr, scale: Expr) -> Expr:
     """An element of the result, of that of the input or of its exponential ``y``, if that is kept."""
     if log:
         return stored((loaded(x) - top) - scale, x.type.dtype)
-    return y * scale if keeps_terms(log, x.type.dtype) else stored(math.exp(loaded(x) - top) * scale, x.type.dtype)
+    if keeps_terms(log, x.type.dtype):
+        return y * scale
+    return stored(math.exp_of_negative(loaded(x) - top) * scale, x.type.dtype)
 
 
 @lru_cache(maxsize=256)

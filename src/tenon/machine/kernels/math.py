@@ -92,12 +92,30 @@ def exp(x: Expr) -> Expr:
     """At most 1 ulp, subnormal results included; infinite above 88.73."""
     x = clamp(x, -104.0, 89.0)
     whole, n = _nearest(x * _LOG2E)
+    return _scaled(_exp_of_rest(x, whole), n)
+
+
+def _exp_of_rest(x: Expr, whole: Expr) -> Expr:
+    """exp(x) / 2**whole, of the whole number nearest to x / log(2)."""
     r = x - whole * 0.693359375 - whole * -2.12194440e-4
     p = polynomial(
         r,
         (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
     )
-    return _scaled(p * (r * r) + r + 1.0, n)
+    return p * (r * r) + r + 1.0
+
+
+def _normal_exp(x: Expr) -> Expr:
+    """exp(x) from -87.33 to 88.37, at most 1 ulp: 2**n is a number of f32 there, so that one product scales."""
+    whole, n = _nearest(x * _LOG2E)
+    return _exp_of_rest(x, whole) * bitcast((n << 23) + _ONE, F32)
+
+
+@by_width(math_f64.exp)
+def exp_of_negative(x: Expr) -> Expr:
+    """exp(x) of x <= 0, at most 1 ulp; 0 below -87.33, where results would be subnormal."""
+    least = -87.33
+    return select(less(x, least), constant(0.0, x), _normal_exp(maximum(least, x)))
 
 
 LOG = (
@@ -154,8 +172,8 @@ def log1p(u: Expr) -> Expr:
 
 @by_width(math_f64.sigmoid)
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), at most 3 ulp; 0 where exp(-x) overflows, below -88.73."""
-    return 1.0 / (1.0 + exp(-x))
+    """1 / (1 + exp(-x)), at most 3 ulp above -87.2, and 1.3e-38 below; subnormal results would take far longer."""
+    return 1.0 / (1.0 + _normal_exp(-clamp(x, -87.2, 87.2)))
 
 
 @by_width(math_f64.softplus)

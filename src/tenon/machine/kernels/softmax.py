@@ -53,7 +53,7 @@ def _columns(k: Builder, s: Softmax, x: Tensor, y: Tensor, o: Index, column: Ind
     with k.loop("i", s.n) as i:
         top[0] = maximum(top[0], loaded(x[o, i, column]))
     for (i,), (sums,) in in_blocks(k, [("i", s.n)], [acc]):
-        e = k.let("e", math.exp(loaded(x[o, i, column]) - top[0]))
+        e = k.let("e", math.exp_of_negative(loaded(x[o, i, column]) - top[0]))
         if keeps_terms(s.log, s.dtype):
             y[o, i, column] = e
         sums[0] = sums[0] + e
@@ -76,7 +76,7 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
         top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: loaded(x.vec(lanes)[o, at // lanes]))
 
         def exponential(at: Index, lanes: int) -> Expr:
-            e = k.let("e", math.exp(loaded(x.vec(lanes)[o, at // lanes]) - top))
+            e = k.let("e", math.exp_of_negative(loaded(x.vec(lanes)[o, at // lanes]) - top))
             if keeps_terms(s.log, s.dtype):
                 y.vec(lanes)[o, at // lanes] = e
             return e

@@ -165,7 +165,7 @@ class Elu(Unary):
     least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
-        return select(less(x, 0.0), (functions.exp(x) - 1.0) * self.alpha, x)
+        return select(less(x, 0.0), (functions.exp_of_negative(x) - 1.0) * self.alpha, x)
 
     def reference(self, x: Array) -> Array:
         return np.where(x < 0, x.dtype.type(self.alpha) * np.expm1(x), x)
@@ -181,7 +181,7 @@ class Selu(Unary):
     least_error: ClassVar[float] = LOST_TO_ONE
 
     def scalar(self, x: Expr) -> Expr:
-        return select(less(x, 0.0), (functions.exp(x) - 1.0) * (self.alpha * self.gamma), x * self.gamma)
+        return select(less(x, 0.0), (functions.exp_of_negative(x) - 1.0) * (self.alpha * self.gamma), x * self.gamma)
 
     def reference(self, x: Array) -> Any:
         alpha, gamma = x.dtype.type(self.alpha), x.dtype.type(self.gamma)
