@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 
 import handmade
+import tenon
 from onnx_models import model, node
 from tenon.cli.bench_op import bench_operators, graph_of, select
 from tenon.cli.benchmark import benchmark, models_in
+from tenon.cli.benchmark_rows import TimingSettings
 from tenon.cli.console import duration, time_unit
-from tenon.cli.model_source import ModelArgument, Threads
+from tenon.cli.model_source import ALONE, ModelArgument
 from tenon.cli.op_cases import cases
 from tenon.cli.parse import parse_processors
 from tenon.cli.tengine_times import line
@@ -25,6 +28,7 @@ from tenon.machine.proofs.bounds import prove
 from tenon.machine.proofs.count import count
 from tenon.network.graph.graph import Array
 from tenon.runtime.engine import peak
+from tenon.runtime.engine.streams import run_streams
 from tenon.runtime.engine.timing import Times, fill_randomly, measure
 
 LINE = re.compile(
@@ -86,18 +90,22 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "readme.txt").write_text("no model")
     assert [Path(p).name for p in models_in(tmp_path)] == ["a", "b.onnx"]
     sources = [ModelArgument(p) for p in models_in(tmp_path)]
-    benchmark(sources, {}, Threads(), 3, 1, as_json=False)
+    benchmark(sources, {}, TimingSettings(3, 1, ALONE), as_json=False)
     *timed, how = capsys.readouterr().out.splitlines()
     number = r"[\d.]+ (ms|.s)"
     for text, name in zip(timed, "ab", strict=True):
         assert re.fullmatch(rf"{name} +{number}  \(min {number}, max {number}, std {number}\)", text)
     assert how == "median of 3 runs after 1 warm-up run, 1 thread"
-    benchmark(sources, {}, Threads(), 3, 1, format="tengine", as_json=False)
+    benchmark(sources, {}, TimingSettings(3, 1, ALONE), format="tengine", as_json=False)
     head, lines, last = (printed := capsys.readouterr().out.splitlines())[:4], printed[4:-1], printed[-1]
     assert head == ["loop_counts = 3", "warm_up     = 1", "num_threads = 1", "power       = all"]
     assert len(lines) == 2
     assert all(LINE.fullmatch(text) for text in lines)
     assert last == "ALL TEST DONE"
+    benchmark(sources[:1], {}, TimingSettings(3, 1, ALONE, streams=2), as_json=False)
+    _, rate, how = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r" +[\d.]+ inputs/s", rate)
+    assert how == "median of 3 runs after 1 warm-up run, 1 thread, in each of 2 streams"
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no bundle and no model"):
         models_in(empty)
@@ -105,19 +113,46 @@ def test_benchmark_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str
         models_in(tmp_path / "absent")
 
 
+def test_streams_share_weights_and_give_the_same_answers(tmp_path: Path) -> None:
+    with tenon.open(handmade.bundle().save(tmp_path / "net")) as engine, engine.fork((0,)) as twin:
+        assert np.shares_memory(engine._weights, twin._weights)
+        fill_randomly(engine.inputs)
+        answers, others = engine.run(dict(engine.inputs)), twin.run(dict(engine.inputs))
+        assert all(np.array_equal(answers[name], others[name]) for name in answers)
+        measured = run_streams(engine, 3, 4, 1, affinity=(0,))
+        assert len(measured.times.samples) == 12
+        assert 0 < measured.inputs_per_second < 3e3 / measured.times.min
+        with pytest.raises(InputError, match="at least 1"):
+            run_streams(engine, 0, 4, 1)
+
+
+def test_a_stream_that_fails_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tenon.open(handmade.bundle().save(tmp_path / "net")) as engine:
+        calls = itertools.count()
+
+        def failing(self: tenon.Engine, feeds: object = None, *, copy: bool = True) -> dict[str, Array]:
+            if next(calls) == 1:
+                raise InputError("the second run fails")
+            return {}
+
+        monkeypatch.setattr(tenon.Engine, "run", failing)
+        with pytest.raises(InputError, match="the second run fails"):
+            run_streams(engine, 3, 2, 1)
+
+
 def test_json_with_a_failing_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"\x08")
     good = handmade.bundle().save(tmp_path / "good")
     with pytest.raises(FormatError):
-        benchmark([ModelArgument(str(broken)), ModelArgument(str(good))], {}, Threads(), 2, 0, as_json=True)
+        benchmark([ModelArgument(str(broken)), ModelArgument(str(good))], {}, TimingSettings(2, 0, ALONE), as_json=True)
     data = json.loads(capsys.readouterr().out)
     assert set(data) == {"rounds", "warmup", "threads", "affinity", "cores", "unit", "networks"}
     first, second = data["networks"]
     assert set(first) == {"model", "error"}
     assert set(second) == {"model", "target", "rounds", "first", "last", "min", "max", "avg", "median", "std"}
     with pytest.raises(InputError, match="no networks"):
-        benchmark([], {}, Threads(), 1, 0, as_json=False)
+        benchmark([], {}, TimingSettings(1, 0, ALONE), as_json=False)
 
 
 def test_processors() -> None:

@@ -218,6 +218,10 @@ def benchmark_command(
     signed: SignatureOptions,
     rounds: Rounds = 20,
     warmup: Warmup = 3,
+    streams: Annotated[
+        int | None,
+        typer.Option("--streams", min=1, help="Run this many inputs at once, with one copy of the weights."),
+    ] = None,
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
@@ -229,11 +233,12 @@ def benchmark_command(
     For a --target that an emulator runs, count the instructions of one run instead.
     """
     from tenon.cli.benchmark import benchmark, models_in
+    from tenon.cli.benchmark_rows import TimingSettings
 
     sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value)
     where = device.choice()
     signed.demand_bundles(*(source.model for source in sources))
-    how = (threads.selected(), rounds, warmup, where, format)
+    how = (TimingSettings(rounds, warmup, threads.selected(), streams), where, format)
     benchmark(sources, options.overrides(), *how, as_json=printing.json)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tenon.cli.benchmark_rows import NetworkRows, TimingSettings
 from tenon.cli.console import console, print_json, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import ModelArgument, Threads, open_to_time
+from tenon.cli.model_source import ModelArgument, open_to_time
 from tenon.cli.tengine_times import TengineRows
 from tenon.errors import InputError, TenonError
 from tenon.formats.importers import FORMATS
@@ -19,6 +19,7 @@ from tenon.runtime.bundle.manifest import FILE as MANIFEST
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.instruction_count import count
+from tenon.runtime.engine.streams import run_streams
 from tenon.runtime.engine.timing import Times, fill_randomly, measure, time_runs, value_ranges
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
@@ -30,9 +31,7 @@ FORMATS_OF_TIMES: Mapping[str, type[NetworkRows | TengineRows]] = {"plain": Netw
 def benchmark(
     sources: Sequence[ModelArgument],
     options: Mapping[str, Any],
-    threads: Threads,
-    rounds: int,
-    warmup: int,
+    timing: TimingSettings,
     where: DeviceChoice = HERE,
     format: str = "plain",
     *,
@@ -45,7 +44,7 @@ def benchmark(
     if not sources:
         raise InputError("no networks to time: name models or bundles, or a folder of them with --zoo")
     names = [Path(source.name).stem for source in sources]
-    rows = FORMATS_OF_TIMES[format](names, terminal_width(), TimingSettings(rounds, warmup, threads))
+    rows = FORMATS_OF_TIMES[format](names, terminal_width(), timing)
     networks: list[dict[str, Any]] = []
     failures: list[TenonError] = []
     if not as_json:
@@ -55,8 +54,8 @@ def benchmark(
         before = None if remote is None else ask(remote)
         for number, source in enumerate(sources):
             try:
-                with open_to_time(source, chosen, threads, device) as engine:
-                    facts, times = _measured(engine, rounds, warmup, on_device=device is not None)
+                with open_to_time(source, chosen, timing.threads, device) as engine:
+                    facts, times = _measured(engine, timing, on_device=device is not None)
                     facts = {"target": engine.manifest.target.name, **facts}
             except TenonError as error:
                 failures.append(error)
@@ -67,11 +66,12 @@ def benchmark(
         conditions = _conditions(remote, before) if not failures else ""
     if as_json:
         settings = {
-            "rounds": rounds,
-            "warmup": warmup,
-            "threads": threads.count,
-            "affinity": list(threads.affinity),
-            "cores": threads.cores,
+            "rounds": timing.rounds,
+            "warmup": timing.warmup,
+            "threads": timing.threads.count,
+            "affinity": list(timing.threads.affinity),
+            "cores": timing.threads.cores,
+            **({"streams": timing.streams} if timing.streams else {}),
             "unit": "ms",
             "networks": networks,
         }
@@ -90,16 +90,27 @@ def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
 
 
 def _measured(
-    engine: Engine | RemoteBundle, rounds: int, warmup: int, *, on_device: bool
+    engine: Engine | RemoteBundle, timing: TimingSettings, *, on_device: bool
 ) -> tuple[dict[str, Any], Times | None]:
     """What is listed of a network, and its times; None where its instructions are counted, on an emulator of this
     machine."""
+    rounds, warmup = timing.rounds, timing.warmup
+    if timing.streams:
+        return _in_streams(engine, timing, timing.streams)
     if isinstance(engine, RemoteBundle) and engine.emulated and not on_device:
         return {"instructions": _instructions(engine), "runner": engine.where}, None
     if isinstance(engine, Engine) and engine.on_device:
         return _on_gpu(engine, rounds, warmup)
     times = engine.time(rounds, warmup) if isinstance(engine, RemoteBundle) else time_runs(engine, rounds, warmup)[1]
     return {**times.summary(), **({"runner": engine.where} if isinstance(engine, RemoteBundle) else {})}, times
+
+
+def _in_streams(engine: Engine | RemoteBundle, timing: TimingSettings, streams: int) -> tuple[dict[str, Any], Times]:
+    """The times of runs while others run, and how many inputs a second they take together."""
+    if isinstance(engine, RemoteBundle) or engine.on_device:
+        raise InputError("--streams: several inputs at once run on this machine's processor only")
+    measured = run_streams(engine, streams, timing.rounds, timing.warmup, timing.threads.affinity)
+    return {**measured.times.summary(), "inputs_per_second": measured.inputs_per_second}, measured.times
 
 
 def _on_gpu(engine: Engine, rounds: int, warmup: int) -> tuple[dict[str, Any], Times]:

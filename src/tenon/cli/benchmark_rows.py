@@ -25,11 +25,13 @@ class TimingSettings:
     rounds: int
     warmup: int
     threads: Threads
+    streams: int | None = None
 
     def __str__(self) -> str:
         warm = f" after {self.warmup} warm-up {_runs(self.warmup)}" if self.warmup else ""
         count = self.threads.count
-        return f"{self.rounds} {_runs(self.rounds)}{warm}, {count} thread{'s' if count > 1 else ''}"
+        text = f"{self.rounds} {_runs(self.rounds)}{warm}, {count} thread{'s' if count > 1 else ''}"
+        return f"{text}, in each of {self.streams} streams" if self.streams else text
 
 
 def _runs(count: int) -> str:
@@ -53,6 +55,8 @@ class NetworkRows:
         self._timed |= times is not None
         text = without_times(facts) if times is None else line(times)
         console.print(f"{self._shown[number]:<{self._longest}}  {text}", markup=False, soft_wrap=True)
+        if "inputs_per_second" in facts:
+            console.print(f"{'':<{self._longest}}  {facts['inputs_per_second']:10.1f} inputs/s", markup=False)
         if "upload" in facts:
             console.print(f"{'':<{self._longest}}  {on_device(facts)}", markup=False, soft_wrap=True)
 

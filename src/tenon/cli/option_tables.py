@@ -133,7 +133,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--gpu-parameters",
         "--verify",
     ),
-    "Threads and measurement": ("--threads", "--affinity", "--cores", "--rounds", "--warmup", "--seconds"),
+    "Threads and measurement": ("--threads", "--affinity", "--cores", "--rounds", "--warmup", "--streams", "--seconds"),
     "Devices": ("--device", "--devices", "--keep", "--rollback", "--cluster"),
     "Keys and signatures": (
         "--encrypt",
@@ -243,6 +243,7 @@ DEFAULTS: dict[str, str] = {
     "--sha256": "not checked",
     "--shape": FROM_FILE,
     "--state": "as the model or the names of its inputs say",
+    "--streams": "one input at a time",
     "--strassen": "2; 0 on microcontrollers",
     "--table": "tuning.sqlite in the cache",
     "--target": "host",

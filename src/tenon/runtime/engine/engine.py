@@ -366,12 +366,17 @@ class Engine(Locked):
                 raise InputError(f"'{self.name}' was made for {self.manifest.target.name}, which has no device to time")
             return self._pool.times(self._arguments, len(self.manifest.nodes))
 
-    def fork(self) -> Engine:
-        """A second engine with the same code and weights, and its own memory; for use in another thread."""
+    def fork(self, affinity: Sequence[int] = ()) -> Engine:
+        """A second engine with the same code and weights, and its own memory; for use in another thread.
+
+        It runs on the processors numbered in ``affinity``, by default on those of this engine.  Raises InputError if
+        this engine is closed, and for processors that are not there.
+        """
         self._check_open()
+        processors = choose(affinity, "all") if affinity else self._pool.processors
         twin = object.__new__(Engine)
         twin.manifest, twin._host_only = self.manifest, self._host_only
-        twin._attach(self._library, self._weights, self._pool.threads, self._pool.processors, self._gpu)
+        twin._attach(self._library, self._weights, self._pool.threads, processors, self._gpu)
         return twin
 
     def close(self) -> None:
