@@ -38,6 +38,7 @@ from tenon.network.graph.types import F32, DType
 from tenon.network.ops.conv import Conv as Operator
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.requantize import quantized_multipliers
+from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
 
 NAME = "x86-64-amx"
 ROW = find(NAME)
@@ -315,3 +316,25 @@ def test_a_bundle_runs_where_the_system_refuses_tiles(monkeypatch: pytest.Monkey
         result = engine.run({"x": image})["y"]
     expected = evaluate(importers.load(file), {"x": image})["y"]
     np.testing.assert_allclose(result, expected, atol=1e-2 * float(np.abs(expected).max()))
+
+
+def test_producers_store_the_blocks_of_tiles() -> None:
+    """A depthwise convolution stores what a product by tiles reads, and reads what that stores; a result that is added
+    later is stored in wide blocks, too."""
+    weights = {"f": random(64, 3, 3, 3), "d": random(64, 1, 3, 3), "p": random(64, 64, 1, 1), "q": random(64, 64, 1, 1)}
+    nodes = [
+        node("Conv", ["x", "f"], ["a"], pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "d"], ["b"], pads=[1, 1, 1, 1], group=64),
+        node("Conv", ["b", "p"], ["c"]),
+        node("Conv", ["c", "q"], ["e"]),
+        node("Add", ["c", "e"], ["g"]),
+        node("Conv", ["g", "p"], ["y"]),
+    ]
+    graph = importers.load(model(nodes, {"x": [1, 3, 12, 12]}, ["y"], weights).SerializeToString())
+    tensors = (value.name for value in profiled(graph).values())
+    integers = quantize_by_ranges(graph, dict.fromkeys(tensors, (-4.0, 4.0)))
+    names = [call.kernel.name for call in tenon.compile(integers, target=NAME).program.calls]
+    assert sum(name.startswith("integer_tiles") for name in names) == 3
+    between = names[names.index(next(name for name in names if name.startswith("integer_depthwise"))) :]
+    tiles = [name for name in between if name.startswith(("integer", "reorder"))]
+    assert [name.partition("_1x1")[0] for name in tiles[1:4]] == ["integer_tiles"] * 3

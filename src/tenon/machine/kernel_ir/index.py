@@ -7,6 +7,7 @@ never by a flattened address, so that a proof sees a missing halo *column* and n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -118,6 +119,8 @@ class Index:
         low, high = part.span()
         if low // by == high // by:
             return whole + low // by
+        if (common := self._common(by)) > 1:
+            return self._over(common) // (by // common)
         # Only constants are moved out of the quotient: a loop variable moved out would lose its relation to the rest.
         # For decreasing indices the dividend must not become negative, because C truncates towards zero.
         shift = self.const // by
@@ -130,9 +133,18 @@ class Index:
         low, high = part.span()
         if low // by == high // by:
             return part - low // by * by
+        if (common := part._common(by)) > 1:
+            return part._over(common) % (by // common) * common
         if low < 0:
             part = part - low // by * by
         return Index(((Quotient(part, by, True), 1),))
+
+    def _common(self, by: int) -> int:
+        """The greatest divisor that all coefficients, the constant and ``by`` have in common."""
+        return math.gcd(by, self.const, *(k for _, k in self.terms))
+
+    def _over(self, common: int) -> Index:
+        return Index(tuple((a, k // common) for a, k in self.terms), self.const // common)
 
     def subst(self, env: dict[Var, int]) -> Index:
         """This index with some variables given values."""

@@ -53,7 +53,7 @@ def in_fours(s: Conv, machine: Machine) -> bool:
 
 def by_taps(s: Conv, machine: Machine) -> bool:
     """Whether a depthwise convolution multiplies vectors of channels tap by tap; a product of one column does not."""
-    return s.depthwise and s.x.block == machine.block
+    return s.groups == s.x.channels == s.y.channels and s.x.block == machine.block
 
 
 def taps_in_fours(dilation: int, machine: Machine) -> bool:
@@ -243,7 +243,7 @@ def begin(
     ``IntegerEnds``.  ``in_rows``: the columns of x, a word each, are one axis with its words."""
     c, fours = s.conv, s.fours(machine)
     *outer, block = c.x.shape
-    if fours and c.depthwise:  # four columns are one vector
+    if fours and by_taps(c, machine):  # four columns are one vector
         x = k.param("x", *outer[:-1], outer[-1] * block, dtype=c.x.dtype)
     elif in_rows:
         x = k.param("x", *outer[:-1], outer[-1] * block // 4, dtype=DType.Q8)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tenon.errors import InternalError
 from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.plan.stored_blocks import reorders
 from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.types import ROW_MAJOR, Halo, Layout, LayoutKind
 from tenon.network.ops.move import Reorder
@@ -56,6 +57,7 @@ class _Assignment:
         for i, value in enumerate(self.graph.outputs):
             if i not in unchanged:
                 self.graph.outputs[i] = self.outward(value, i)
+        self.leave_out()
         self.unify()
         for value in self.graph.values():
             layout = value.type.layout
@@ -133,6 +135,19 @@ class _Assignment:
         if fed or any(v is value for v in self.graph.outputs[:i]):
             return self.graph.add(Reorder(), [value], [f"{value.name}_{i}"], Origin(type="Copy")).output
         return value
+
+    def leave_out(self) -> None:
+        """The conversions whose result producers can store."""
+        for node, image, result in reorders(self.graph, self.setting):
+            fills = {self.fills[v] for v in (image, result) if v in self.fills}
+            if len(fills) > 1:
+                continue
+            halos = [self.halos.get(v, _zero(image.type.rank)) for v in (image, result)]
+            self.halos[image] = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in zip(*halos, strict=True))
+            self.fills |= dict.fromkeys((image,), *fills) if fills else {}
+            image.type = image.type.with_layout(_bare(_kind(result.type.layout), image.type.rank))
+            self.graph.replace(result, image)
+            self.graph.remove(node)
 
     def unify(self) -> None:
         """Values that are adjacent in one buffer (parts of a concatenation or split), or of which one should be written

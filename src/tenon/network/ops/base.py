@@ -301,6 +301,11 @@ class Operator(ABC):
         """Inputs and outputs that can share memory.  An operator all of whose outputs are aliases runs no code."""
         return ()
 
+    def any_block(self, site: Site, i: int | None) -> bool:
+        """Whether input ``i``, or the first output if it is None, may be an image in blocks of any number of vectors of
+        channels, whatever ``layouts`` asks for."""
+        return False
+
     def in_place(self, site: Site) -> tuple[int, ...]:
         """Inputs that the first output may overwrite in place, element for element, if nothing reads them later.  The
         input that it does overwrite is in ``site.placed`` when the node is lowered."""

@@ -109,6 +109,9 @@ class Fused(Operator):
     def layouts(self, site: Site) -> Layouts:
         return pointwise_layouts(site) if isinstance(self.base, Pointwise) else self.base.layouts(self.inner(site))
 
+    def any_block(self, site: Site, i: int | None) -> bool:
+        return self.base.any_block(self.inner(site), i)
+
     def in_place(self, site: Site) -> tuple[int, ...]:
         """An epilogue reads each element of a full-sized operand just before it stores the result's."""
         first = 0 if isinstance(self.base, Pointwise) else self.count

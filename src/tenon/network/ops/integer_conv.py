@@ -50,6 +50,10 @@ def _images(site: Site) -> tuple[Image, ...]:
     return tuple(Image.of(t) if t.rank == site.output.rank else Image(1, 1, 1, 1, dtype=t.dtype) for t in types)
 
 
+_WIDEST = 64
+"""Channels of the widest blocks."""
+
+
 @register
 @dataclass(frozen=True)
 class IntegerConv(IntegerProduct):
@@ -192,6 +196,13 @@ class IntegerConv(IntegerProduct):
         if problem is not None and (algorithm := self.algorithm(site)) is not None:
             image, output = algorithm.layouts((problem,), image, output)
         return Layouts((image, *self._other_layouts(site, output)), (output,))
+
+    def any_block(self, site: Site, i: int | None) -> bool:
+        """The result and what is added to it, on machines whose units want blocks of their own."""
+        known = i in site.extras or (i == ADDED and adds(site))
+        if i is None:  # a depthwise convolution reads as many lanes as it stores
+            known = self.group == 1 or site.output.dims[1] % _WIDEST == 0
+        return known and site.machine.tiles(site.input(0).dtype) is not None and self.pair_numbers(site) is None
 
     def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:
         """The layouts of all inputs but the first: the result's for the added tensor and the epilogue's operands."""
