@@ -25,7 +25,7 @@ RUNS = [
 
 
 def parsed(signature: str, body: str, opset: int = 19) -> onnx.ModelProto:
-    text = f'<ir_version: 8, opset_import: ["" : {opset}]> net {signature} {{ {body} }}'
+    text = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> net {signature} {{ {body} }}'
     return onnx.parser.parse_model(text)
 
 
@@ -269,6 +269,39 @@ MODELS: dict[str, tuple[str, str]] = {
 }
 
 
+CONTRIB: dict[str, tuple[str, str]] = {
+    "attention": (
+        "(float[2,L,8] x, float[8,24] w, float[24] b) => (float[a,c,d] y, float[e,f,g] z)",
+        "y = com.microsoft.Attention <num_heads=2> (x, w, b)"
+        "z = com.microsoft.Attention <num_heads=2, unidirectional=1> (x, w, b)",
+    ),
+    "attention_masks": (
+        "(float[2,L,8] x, float[8,24] w, float[24] b, int32[2,L] m, int32[2] n) => (float[a,c,d] y, float[e,f,g] z)",
+        "y = com.microsoft.Attention <num_heads=2> (x, w, b, m)"
+        "o = Constant <value = int32 {1}> () k = Add(n, o) z = com.microsoft.Attention <num_heads=2> (x, w, b, k)",
+    ),
+    "attention_with_a_past": (
+        "(float[1,L,8] x, float[8,24] w, float[24] b, float[2,1,2,M,4] p) => (float[a,c,d] y, float[e,f,g,h,i] z)",
+        "y, z = com.microsoft.Attention <num_heads=2, unidirectional=1> (x, w, b, , p)",
+    ),
+    "multi_head_attention": (
+        "(float[1,L,8] q, float[1,M,8] k, float[1,M,8] v, float[24] b) => (float[a,c,d] y)",
+        "y = com.microsoft.MultiHeadAttention <num_heads=2> (q, k, v, b)",
+    ),
+    "embedded": (
+        "(int32[2,L] x, int32[2,L] s, float[9,8] w, float[9,8] p, float[2,8] t, float[8] g, float[8] b)"
+        " => (float[a,c,d] y, float[e,f,h] z)",
+        "e, n = com.microsoft.EmbedLayerNormalization(x, s, w, p, t, g, b)"
+        "y = com.microsoft.SkipLayerNormalization(e, e, g, b, g)"
+        "z = com.microsoft.FastGelu(y, b)",
+    ),
+    "fused": (
+        "(float[2,L,4] x, float[2,M,4] w) => (float[a,b,c] y)",
+        "y = com.microsoft.FusedMatMul <transB=1, alpha=0.5> (x, w)",
+    ),
+}
+"""Operators of ONNX Runtime over axes whose extents a run decides."""
+
 BODIES: dict[str, tuple[str, str]] = {
     "lstm": (
         "(float[L,2,3] x, float[1,8,3] w, float[1,8,2] r) => (float[a,b,c,d] y, float[e,f,g] h, float[i,j,k] c)",
@@ -315,7 +348,7 @@ BODIES: dict[str, tuple[str, str]] = {
 }
 """Recurrent layers, branches and loops over axes whose extents a run decides."""
 
-MODELS |= WINDOWS | BODIES
+MODELS |= WINDOWS | CONTRIB | BODIES
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,15 +14,15 @@ import numpy as np
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Value
+from tenon.network.graph.sized_node import FIX
 
 Results = Sequence[Value | None]
 
 
 def _heads(node: OnnxNode, x: Value) -> Value:
     """[B, S, N * H] as [B, N, S, H]."""
-    b, s, width = x.type.dims
-    n = node.attributes["num_heads"]
-    parts = node.add("Reshape", x, node.int_constant("heads", [b, s, n, width // n]))
+    n, width = node.attributes["num_heads"], x.type.dims[2]
+    parts = node.add("Reshape", x, node.int_constant("heads", [0, 0, n, width // n]))
     return node.add("Transpose", parts, perm=(0, 2, 1, 3))
 
 
@@ -38,14 +38,17 @@ def _behind(node: OnnxNode, past: Value | None, x: Value) -> Value:
     return x if past is None else node.add("Concat", past, x, axis=2)
 
 
-def _keep(node: OnnxNode, mask: Value, batch: int, total: int) -> Value:
+def _keep(node: OnnxNode, mask: Value, batch: int, total: int, scores: Value) -> Value:
     """The positions that a mask keeps, as bool that broadcasts to [B, N, S, T].
 
     [B, T] and [B, S, T] hold a number above 0 for what is kept, [B] counts it, and [2 * B] has its ends, then where it
     begins.
     """
     if mask.type.rank == 1:
+        if node.builder.changes(mask):
+            raise RefusedError("a mask of one axis for a batch whose size is known only at run time", FIX)
         place = node.constant(np.arange(total, dtype=mask.type.dtype.numpy), "place")
+        place = node.builder.sized_like(place, scores)
         parts = mask.type.dims[0] // max(batch, 1)
         if parts not in (1, 2):
             raise RefusedError(f"a mask of {mask.type.dims[0]} numbers for a batch of {batch}", "give one of 2 axes")
@@ -62,25 +65,36 @@ def _keep(node: OnnxNode, mask: Value, batch: int, total: int) -> Value:
 def attend(node: OnnxNode, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None) -> Value:
     """softmax(q k^T * scale + masks) v as [B, S, N * H], for q [B, N, S, H], k [B, N, T, H], v [B, N, T, H']."""
     flags = node.attributes
-    (batch, heads, length, size), total = q.type.dims, k.type.dims[2]
+    (batch, heads, _, size), total = q.type.dims, k.type.dims[2]
     scale = flags.get("scale") or 1 / math.sqrt(size)
     scores = node.add("MatMul", q, node.add("Transpose", k, perm=(0, 1, 3, 2)))
     kind = q.type.dtype.numpy
     scores = node.add("Mul", scores, node.constant(np.array(scale, kind), "scale"))
     if mask is not None:
-        kept = _keep(node, mask, batch, total)
+        kept = _keep(node, mask, batch, total, scores)
         numbers = {"nothing": 0.0, "out": flags.get("mask_filter_value", -10000.0)}
         nothing, out = (node.constant(np.array(n, kind), stem) for stem, n in numbers.items())
         scores = node.add("Add", scores, node.add("Where", kept, nothing, out))
     if flags.get("unidirectional", 0):
-        seen = np.arange(total) <= np.arange(length)[:, None] + total - length
+        seen = _seen(node, q, k, scores)
         lowest = node.constant(np.array(-6e4 if kind == np.float16 else -3e38, kind), "lowest")
-        scores = node.add("Where", node.constant(seen, "seen"), scores, lowest)
+        scores = node.add("Where", seen, scores, lowest)
     if bias is not None:
         scores = node.add("Add", scores, bias)
     y = node.add("MatMul", node.add("Softmax", scores, axis=-1), v)
     y = node.add("Transpose", y, perm=(0, 2, 1, 3))
-    return node.add("Reshape", y, node.int_constant("whole", [batch, length, heads * v.type.dims[3]]))
+    return node.add("Reshape", y, node.int_constant("whole", [0, 0, heads * v.type.dims[3]]))
+
+
+def _seen(node: OnnxNode, q: Value, k: Value, scores: Value) -> Value:
+    """The keys that each query may look at, [S, T] of bool: those up to its own, the last query's is the last key."""
+    sizes = node.builder.writer.sizes
+    past = sizes.of(k)[2] - sizes.of(q)[2]
+    queries, keys = np.arange(q.type.dims[2])[:, None], np.arange(k.type.dims[2])
+    if past.known:
+        return node.builder.sized_like(node.constant(keys <= queries + past.number, "seen"), scores)
+    last = node.add("Add", node.constant(queries, "queries"), sizes.number(past, node.origin))
+    return node.builder.sized_like(node.add("LessOrEqual", node.constant(keys, "keys"), last), scores)
 
 
 def _attended(node: OnnxNode, projected: Value, past: int, mask: int, bias: int) -> Results:

@@ -178,7 +178,8 @@ def _simplified_layer_normalization(node: OnnxNode) -> Results:
 def _embed_layer_normalization(node: OnnxNode) -> Results:
     """Inputs: ids, segments, their tables behind them, gamma, beta, a mask, positions."""
     batch, length = node.dims_of(0)
-    positions = node.input(8) if node.has(8) else node.constant(np.arange(length, dtype=np.int32), "positions")
+    every = node.constant(np.arange(length, dtype=np.int32), "positions")
+    positions = node.input(8) if node.has(8) else node.builder.sized_like(every, node.input(0))
     total = node.add("Gather", node.input(2), node.input(0), axis=0)
     total = node.add("Add", total, node.add("Gather", node.input(3), positions, axis=0))
     if node.has(1) and node.has(4):
@@ -186,6 +187,9 @@ def _embed_layer_normalization(node: OnnxNode) -> Results:
     if node.has(7):
         mask = node.add("Cast", node.input(7), to="i32")
         count = node.add("ReduceSum", mask, node.int_constant("words", [1]), keepdims=0)
+    elif node.builder.changes(node.input(0)):
+        none = node.add("Cast", node.add("Sub", node.input(0), node.input(0)), to="i32")
+        count = node.add("ReduceSum", none, node.int_constant("words", [1]), keepdims=0)
     else:
         count = node.constant(np.zeros(batch, np.int32), "count")
     return [_normalised(node, total, node.input(5), node.input(6)), count, total]
@@ -210,6 +214,28 @@ MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
     "SkipSimplifiedLayerNormalization": _skip_simplified,
     "TransposeMatMul": _fused_mat_mul,
 }
+
+SIZED = frozenset(
+    {
+        "Attention",
+        "BiasGelu",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gelu",
+        "MatMulNBits",
+        "MultiHeadAttention",
+        "QAttention",
+        "QuickGelu",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "TransposeMatMul",
+    }
+)
+"""Those that read no extents of what they are given, or take extents that are known only at run time."""
 
 SAME = frozenset({"GatherND", "GridSample", "Pad", "Trilu"})
 """Operators of com.microsoft that equal the standard ones of that name."""

@@ -12,6 +12,7 @@ import numpy as np
 from tenon.errors import FormatError, InputError, ShapeError, UnknownError
 from tenon.formats.decompositions.onnx.compose import COMPOSED, SIZED
 from tenon.formats.decompositions.onnx.contrib import DOMAINS, SAME
+from tenon.formats.decompositions.onnx.contrib import SIZED as CONTRIB_SIZED
 from tenon.formats.decompositions.onnx.node import Entry, OnnxNode, StringTensor, TensorSequence
 from tenon.formats.decompositions.onnx.same_padding import crop_between_windows
 from tenon.formats.decompositions.strings.strings import MAKES_STRINGS, STRINGS
@@ -336,7 +337,7 @@ class OnnxImporter:
         """The outputs of a decomposed operator.  Raises RefusedError."""
         if node.type in RECURRENT and self.writer.sizes.concern(node.inputs):
             return sized_recurrent(node, import_node)
-        if node.type not in SIZED:
+        if node.type not in SIZED and node.type not in CONTRIB_SIZED:
             self.refuse_extents(node.type, node.inputs)
         try:
             return import_node(node)
