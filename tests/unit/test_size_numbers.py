@@ -13,7 +13,7 @@ from sized_models import assert_alike, by_references
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.size_number import SizeNumber
 from tenon.network.graph.size_range import Size
-from tenon.network.graph.sizes import symbol
+from tenon.network.graph.sizes import expression, quotient, replaced, symbol
 from tflite_models import Model
 
 
@@ -42,6 +42,15 @@ def test_what_differs_between_runs_is_refused(use: object) -> None:
     n = SizeNumber(symbol("h", 0, 6) * 32 + 64)
     with pytest.raises(RefusedError, match="known only at run time"):
         use(n)  # type: ignore[operator]
+
+
+def test_steps_are_shown_as_the_sizes_that_users_know() -> None:
+    """H in 64..512:32 is 32 * h + 64 for an h in 0..14."""
+    h = symbol("H", 0, 14, step=32, offset=64)
+    size = 32 * h + 64
+    shown = [str(e) for e in (size, quotient(size, 2) + 3, quotient(size + 31, 64), size * size - 64 * size, h)]
+    assert shown == ["H", "3 + H/2", "floor((H)/(64))", "-64*H + H^2", "-2 + H/32"]
+    assert replaced(size, {s: expression(1) for s in h.symbols}) == expression(96)
 
 
 def test_tflite() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from sized_models import check
+from sized_models import as_c, by_references, check
+from tenon.errors import InputError, ShapeError
 from tenon.network.graph.graph import Array
 from tenon.network.graph.size_range import Size
 
@@ -356,6 +357,34 @@ def test_operators(name: str) -> None:
     model = parsed(*MODELS[name])
     runs = [(feeds(model, sizes, seed), sizes) for seed, sizes in enumerate(RUNS)]
     check(model, sizes_of(model), runs, compiled=False)
+
+
+EQUAL = {
+    "added": ("(float[2,L] x, float[2,M] z) => (float[2,a] y)", "y = Add(x, z)"),
+    "summed": (
+        "(float[2,L] x, float[2,M] z) => (float[2] y, float[2,a] w)",
+        "s = Add(x, z) t = Mul(s, z) a = Constant <value_ints=[1]> () y = ReduceSum <keepdims=0> (t, a) w = Neg(z)",
+    ),
+    "multiplied": ("(float[2,L] x, float[M,3] z) => (float[2,3] y)", "y = MatMul(x, z)"),
+    "contracted": ("(float[2,L] x, float[2,M] z) => (float[2] y)", 'y = Einsum <equation="bi,bi->b"> (x, z)'),
+    "joined": ("(float[L,2] x, float[M,3] z) => (float[a,5] y)", "y = Concat <axis=1> (x, z)"),
+}
+"""Models that are right where two sizes are equal."""
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_sizes_that_must_be_equal(name: str) -> None:
+    """A run in which they are not ends with an error."""
+    model = parsed(*EQUAL[name])
+    equal, other = [{"L": n, "M": n} for n in (2, 5)], {"L": 5, "M": 4}
+    compiled = name == "added"
+    runs = [(feeds(model, sizes), sizes) for sizes in equal]
+    graph = check(model, sizes_of(model), runs, compiled=compiled)
+    with pytest.raises(ShapeError, match="is not in"):
+        by_references(graph, feeds(model, other), other)
+    if compiled:
+        with pytest.raises(InputError, match="or sizes differ that must be equal"):
+            as_c(graph, [(feeds(model, other), other)])
 
 
 def sizes_of(model: onnx.ModelProto) -> dict[str, Size]:

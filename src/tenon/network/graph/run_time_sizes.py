@@ -91,6 +91,8 @@ class RunTimeSizes:
         self._steps: dict[Expression, tuple[Expression, Size]] = {}
         self._parts: dict[Expression, tuple[Value, int]] = {}
         self._bounded: dict[Expression, tuple[Value, int]] = {}
+        self._equals: dict[Expression, tuple[Expression, ...]] = {}
+        self._unified: dict[Expression, Expression] = {}
         self._made: dict[Value, Value] = {}
         self._make: Make | None = None
 
@@ -125,7 +127,8 @@ class RunTimeSizes:
             if known != size:
                 raise ShapeError(f"size '{size.name}' is {known.range} and {size.range}")
             return extent
-        count = symbol(size.name, 0, (size.most - size.least) // size.step)
+        steps = (size.most - size.least) // size.step
+        count = symbol(size.name, 0, steps, step=size.step, offset=size.least)
         extent = count * size.step + size.least if size.step > 1 else symbol(size.name, size.least, size.most)
         value = self.writer.graph.add_input(self.writer.fresh(size.name), TensorType(I64, ()))
         if size.parts:
@@ -253,15 +256,26 @@ class RunTimeSizes:
         self.numbers[extent] = number
         self.extents.setdefault(value, {})[axis] = extent
 
+    def unified(self, extents: Sequence[Expression], origin: Origin) -> Expression:
+        """The extent that several have that are equal; a run in which they are not ends where this one is needed."""
+        parts = tuple(dict.fromkeys(self._unified.get(e, e) for e in extents))
+        if len(parts) == 1:
+            return parts[0]
+        extent = symbol(str(parts[0]), max(e.least for e in parts), min(e.most for e in parts))
+        self._equals[extent] = parts
+        self.number(extent, origin)
+        self._unified |= dict.fromkeys((*extents, *parts), extent)
+        return extent
+
     # --------------------------------------------------------------------------------------- numbers
     @contextmanager
     def inside(self) -> Iterator[None]:
         """A context manager around the import of a body: numbers that its nodes compute are not used outside of it."""
-        before = dict(self.numbers), dict(self._made), set(self.held)
+        before = dict(self.numbers), dict(self._made), set(self.held), dict(self._unified)
         try:
             yield
         finally:
-            self.numbers, self._made, self.held = before
+            self.numbers, self._made, self.held, self._unified = before
 
     def _alive(self, value: Value | None) -> bool:
         if value is None:
@@ -360,6 +374,10 @@ class RunTimeSizes:
         if alone in self._bounded and self._readable(self._bounded[alone][0]):
             limited, most = self._bounded[alone]
             value = self._add("Bounded", [self._scalar(limited, 0, origin)], origin, most=most)
+        elif alone in self._equals:
+            value, *others = (self.number(part, origin) for part in self._equals[alone])
+            for other in others:
+                value = self._equal(value, other, origin)
         elif alone in self._steps:
             extent, size = self._steps[alone]
             above = self._add("Sub", [self.number(extent, origin), self.number(expression(size.least), origin)], origin)

@@ -233,24 +233,44 @@ class SizedNode:
             least = min((self.type(i).dims[-axis] for i in own), default=1)
             for i in own:
                 if self.type(i).dims[-axis] > least:
-                    cut = self.cut(self.input(i), self.type(i).rank - axis, least)
-                    self.inputs[i] = self.sizes.state(cut, self.extents(i))
+                    extents = self.extents(i)
+                    extents[-axis] = result[skipped - axis]
+                    self.inputs[i] = self.sizes.state(self.cut(self.input(i), len(extents) - axis, least), extents)
         return result
 
-    def common_exactly(self, extents: Sequence[Expression]) -> Expression:
-        """The extent that all of some axes have.  Raises SizeRefusedError."""
-        if not all(same(extents[0], e) for e in extents[1:]):
+    def common_exactly(self, places: Sequence[tuple[int, int]]) -> Expression:
+        """The extent that operands have along axes of theirs, (operand, axis); they all have this one then, and their
+        buffers are cut to the shortest.  Raises SizeRefusedError."""
+        extent = self.unified([self.extents(i)[axis] for i, axis in places])
+        least = min(self.type(i).dims[axis] for i, axis in places)
+        for i, axis in places:
+            value, extents = self.input(i), self.extents(i)
+            axis %= len(extents)
+            if value.type.dims[axis] == least and extents[axis] == extent:
+                continue
+            alias = self.whole("Identity", value) if value.type.dims[axis] == least else self.cut(value, axis, least)
+            self.inputs[i] = self.sizes.state(alias, [*extents[:axis], extent, *extents[axis + 1 :]])
+        return extent
+
+    def unified(self, extents: Sequence[Expression]) -> Expression:
+        """The extent that all of some axes have: a run in which they differ ends.  Raises SizeRefusedError where they
+        never are equal, or where one is a number."""
+        if all(same(extents[0], e) for e in extents[1:]):
+            return next((e for e in extents if e.known), extents[0])
+        low, high = max(e.least for e in extents), min(e.most for e in extents)
+        if low > high or any(e.known for e in extents):
             raise _differing(extents)
-        return next((e for e in extents if e.known), extents[0])
+        return self.sizes.unified(extents, self.origin)
 
     def common(self, extents: Sequence[Expression]) -> Expression:
         """The extent of an axis along which tensors of these extents broadcast.  Raises SizeRefusedError."""
         rest = [e for e in extents if not _is_one(e)]
-        if not rest:
-            return expression(1)
-        if not all(same(rest[0], e) for e in rest[1:]):
-            raise _differing(rest)
-        return rest[0]
+        return self.unified(rest) if rest else expression(1)
+
+    def common_along(self, places: Sequence[tuple[int, int]]) -> Expression:
+        """As ``common``, of operands along axes of theirs, which have this extent then."""
+        rest = [(i, axis) for i, axis in places if not _is_one(self.extents(i)[axis])]
+        return self.common_exactly(rest) if rest else expression(1)
 
 
 def _differing(extents: Sequence[Expression]) -> SizeRefusedError:

@@ -31,11 +31,16 @@ class UndecidedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """A number of a run, at least ``least`` and at most ``most``; another symbol is another number."""
+    """A number of a run, at least ``least`` and at most ``most``; another symbol is another number.
+
+    The number that users know by this name is ``step`` times it plus ``offset``.
+    """
 
     name: str
     least: Bound
     most: Bound
+    step: int = 1
+    offset: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -200,7 +205,12 @@ class Expression:
         raise UndecidedError(str(self))
 
     def __str__(self) -> str:
-        return " + ".join(sorted(_shown(m, f) for m, f in self.terms)).replace("+ -", "- ") or "0"
+        units = {s: _by_users(s) for s in self.symbols if (s.step, s.offset) != (1, 0)}
+        try:
+            terms = replaced(self, units).terms
+        except UndecidedError:
+            terms = self.terms
+        return " + ".join(sorted(_shown(m, f) for m, f in terms)).replace("+ -", "- ") or "0"
 
     __repr__ = __str__
 
@@ -213,9 +223,15 @@ def expression(number: Number) -> Expression:
     return number if isinstance(number, Expression) else _of({ONE: Fraction(number)})
 
 
-def symbol(name: str, least: Bound, most: Bound) -> Expression:
-    """A number of a run that is not known otherwise."""
-    return expression(int(least)) if least == most else _of({frozenset({(Symbol(name, least, most), 1)}): Fraction(1)})
+def symbol(name: str, least: Bound, most: Bound, *, step: int = 1, offset: int = 0) -> Expression:
+    """A number of a run that is not known otherwise; what users call by this name is ``step`` times it + ``offset``."""
+    return expression(int(least)) if least == most else _atom(Symbol(name, least, most, step, offset))
+
+
+def _by_users(number: Symbol) -> Expression:
+    """A number as an expression of the one that users know by its name."""
+    least, most = (n * number.step + number.offset for n in (number.least, number.most))
+    return (_atom(Symbol(number.name, least, most)) - number.offset) * Fraction(1, number.step)
 
 
 def _of(terms: Mapping[Monomial, Fraction]) -> Expression:
@@ -238,7 +254,9 @@ def _product(a: Monomial, b: Monomial) -> Monomial:
 
 def _shown(monomial: Monomial, factor: Fraction) -> str:
     atoms = [f"{atom}^{power}" if power > 1 else str(atom) for atom, power in monomial]
-    return "*".join(sorted(atoms) if factor == 1 and atoms else [str(factor), *sorted(atoms)])
+    above = [] if factor.numerator == 1 and atoms else [str(factor.numerator)]
+    shown = "*".join([*above, *sorted(atoms)])
+    return shown if factor.denominator == 1 else f"{shown}/{factor.denominator}"
 
 
 def _symbols(atom: Atom) -> Iterable[Symbol]:

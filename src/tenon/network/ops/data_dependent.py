@@ -225,7 +225,7 @@ class NonMaxSuppression(Operator):
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         """Boxes beyond the extent have a score below the least one."""
-        node.common_exactly([node.extents(0)[1], node.extents(1)[2]])
+        node.common_exactly([(0, 1), (1, 2)])
         if any(axis != 2 for axis in node.changing(1)):
             raise SizeRefusedError(f"{self.name} of a number of batches or classes that a run decides")
         node.inputs += [None] * (5 - len(node.inputs))

@@ -77,7 +77,7 @@ class Einsum(Operator):
         extents = {}
         for letter in dict.fromkeys(letter for term in terms for letter in term):
             places = [(i, axis) for i in operands for axis, other in enumerate(terms[i]) if other == letter]
-            extents[letter] = node.common([node.extents(i)[axis] for i, axis in places])
+            extents[letter] = node.common_along(places)
             wide = [(i, axis) for i, axis in places if node.type(i).dims[axis] > 1]
             if len({node.type(i).dims[axis] for i, axis in wide}) > 1:
                 raise SizeRefusedError("its operands have buffers of different extents")

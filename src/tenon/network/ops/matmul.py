@@ -182,12 +182,8 @@ IN_FLOATS = frozenset({F32, DType.BF16, DType.F16})
 
 def contracted(node: SizedNode, left: int, right: int) -> None:
     """Let two operands be summed over an axis of each whose extent a run may decide."""
-    node.common_exactly([node.extents(0)[left], node.extents(1)[right]])
-    least = min(node.type(0).dims[left], node.type(1).dims[right])
+    node.common_exactly([(0, left), (1, right)])
     for i, axis in ((0, left), (1, right)):
-        extents = node.extents(i)
-        if node.type(i).dims[axis] > least:
-            node.inputs[i] = node.sizes.state(node.cut(node.input(i), axis, least), extents)
         node.with_masked(i, [axis], 0.0)
 
 
@@ -230,14 +226,14 @@ class Gemm(Operator):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         inner, other = (0 if self.transA else 1), (1 if self.transB else 0)
         contracted(node, inner, other)
-        rows, columns = node.extents(0)[1 - inner], node.extents(1)[1 - other]
-        for i, (extent, axis) in enumerate(((rows, -2), (columns, -1))):
+        extents = [node.extents(0)[1 - inner], node.extents(1)[1 - other]]
+        for i, axis in ((0, -2), (1, -1)):
             if node.has(2) and node.type(2).rank >= -axis and node.type(2).dims[axis] > 1:
-                node.common_exactly([extent, node.extents(2)[axis]])
+                extents[i] = node.common_exactly([(i, 1 - (inner, other)[i]), (2, axis)])
                 n = node.type(i).dims[1 - (inner, other)[i]]
                 if node.type(2).dims[axis] != n:
                     raise SizeRefusedError("its operands have buffers of different extents")
-        return node.same([rows, columns])
+        return node.same(extents)
 
     def reference(self, a: Array, b: Array, c: Array | None = None) -> Array:
         narrow, (a, b, c) = a.dtype, widened(a, b, c)  # type: ignore[assignment]

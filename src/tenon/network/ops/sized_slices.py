@@ -126,14 +126,7 @@ def concatenated(node: SizedNode, axis: int) -> Value:
 
 def agreed(node: SizedNode, axis: int, among: Sequence[int] = ()) -> Expression:
     """The extent along an axis that operands, by default all, have; their buffers are cut to the shortest."""
-    operands = among or range(len(node.inputs))
-    extent = node.common_exactly([node.extents(i)[axis] for i in operands])
-    least = min(node.type(i).dims[axis] for i in operands)
-    for i in operands:
-        if node.type(i).dims[axis] > least:
-            before = node.extents(i)
-            node.inputs[i] = node.sizes.state(node.cut(node.input(i), axis, least), before)
-    return extent
+    return node.common_exactly([(i, axis) for i in among or range(len(node.inputs))])
 
 
 def appended(node: SizedNode, axis: int, most: int) -> Value:

@@ -32,7 +32,8 @@ def check_status(name: str, status: int) -> None:
     if status == TOO_MANY_ITERATIONS:
         raise InputError(f"'{name}': for these inputs a loop would run more often than it was compiled for")
     if status == SIZE_OUT_OF_RANGE:
-        raise InputError(f"'{name}': for these inputs a size is not in the range that it was compiled for (--max)")
+        what = "a size is not in the range that it was compiled for (--max), or sizes differ that must be equal"
+        raise InputError(f"'{name}': for these inputs {what}")
     raise InternalError(f"'{name}' returned {status}")
 
 
