@@ -22,6 +22,7 @@ from real import DIGITS
 from tenon.cli.graph_layout import GAP, arrange
 from tenon.cli.graph_page import page
 from tenon.cli.profile_page import page as profile_page
+from tenon.network.graph.device_placement import DevicePlacement, PlacedLayer
 from tenon.network.graph.dot import to_dot
 from tenon.network.graph.graph import Graph
 from tenon.runtime.engine.profile import profile
@@ -106,6 +107,23 @@ def test_contents_of_the_page() -> None:
     assert facts["multiply-accumulates"] == f"{4 * 8 * 8 * 3 * 9:,}"
     assert facts["parameters"] == "108"
     assert boxes[2]["name"] == HOSTILE
+
+
+def test_frames_have_the_colours_of_devices() -> None:
+    layers = (
+        PlacedLayer("stem", "Conv", "opencl", "assigned"),
+        PlacedLayer(HOSTILE, "Sigmoid", "opencl"),
+        PlacedLayer("pool", "MaxPool", "cpu"),
+        PlacedLayer("join", "Concat", HOSTILE),
+    )
+    text = page(graph(), DevicePlacement(layers))
+    boxes = page_data(text)
+    assert [box["device"] for box in boxes] == ["", "opencl", "opencl", "cpu", HOSTILE, "", ""]
+    assert boxes[1]["facts"][-2:] == [["device", "opencl"], ["because", "assigned"]]
+    assert HOSTILE not in text
+    colours = dict(re.findall(r"data-device='(\w+)'><i class='frame' style='border-color:([^']*)'>", text))
+    assert [len(re.findall(re.escape(f"stroke:{colours[name]}"), text)) for name in ("cpu", "opencl")] == [1, 2]
+    assert "data-device" not in page(graph())
 
 
 def test_page_is_self_contained_and_escapes_names() -> None:

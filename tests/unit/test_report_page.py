@@ -16,8 +16,10 @@ from command_line import run_main
 from onnx_models import model, node
 from onnx_models import random as weights_of
 from tenon.cli import main
+from tenon.cli.report_page import BuildReport, page
 from tenon.machine.plan.lifetimes import lifetimes
 from tenon.machine.plan.program import Region
+from tenon.network.graph.device_placement import CopiedTensor, DevicePlacement, PlacedLayer
 
 HOSTILE = '</script><b>"&'
 
@@ -73,6 +75,21 @@ def test_page_has_all_sections(written: Path) -> None:
         len(re.findall("<tr><td class=text>y</td><td data-v='1.0|<tr><td class=text>y</td><td data-v='0.999", text))
         == 1
     )
+
+
+def test_devices_have_a_table(file: Path) -> None:
+    layers = (
+        PlacedLayer("a", "Conv", "opencl"),
+        PlacedLayer("b", "Sigmoid", "cpu"),
+        PlacedLayer("c", "Conv", "opencl"),
+    )
+    copies = (CopiedTensor("x", "cpu", "opencl", 2048), CopiedTensor("a", "opencl", "cpu", 512))
+    manifest = tenon.compile(file, no_tuning=True).manifest({}, compiled=True)
+    assert "<h2>Devices" not in page(BuildReport(manifest, (), None, ""))
+    text = page(BuildReport(manifest._replace(placement=DevicePlacement(layers, copies)), (), None, ""))
+    rows = [re.sub("<[^>]+>", " ", row).split() for row in text.split("<h2>Devices", 1)[1].split("<tr>")[2:4]]
+    assert [row[:2] for row in rows] == [["opencl", "2"], ["cpu", "1"]]
+    assert rows[0][2:] == ["2.0", "KiB", "512", "B"]
 
 
 def test_page_says_what_was_left_out(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def report_page(
         manifest,
         lifetimes(bundle.program),
         sizes(bundle.object) if bundle.target.format.compiled else None,
-        graph_page(optimised or graph),
+        graph_page(optimised or graph, bundle.placement),
         left_in_float=description.left_in_float,
     )
     if not runs_here(bundle.target.name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
@@ -12,10 +12,12 @@ from string import Template
 from typing import Any
 
 from tenon.cli.console import count, size
+from tenon.cli.device_placement import device_colours
 from tenon.cli.graph_layout import GraphLayout, Point, arrange
 from tenon.cli.graph_script import SCRIPT, STYLE
 from tenon.cli.text_table import shortened
 from tenon.machine.plan.lowering_context import operator
+from tenon.network.graph.device_placement import DevicePlacement, PlacedLayer
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.operation_text import show_operation
 
@@ -35,11 +37,17 @@ class _Box:
     facts: list[tuple[str, str]]
     kind: str = "op"
     reads: list[int] = field(default_factory=list)
+    device: str = ""
 
 
-def page(graph: Graph) -> str:
-    """The text of the page.  Names from the model are escaped."""
+def page(graph: Graph, placement: DevicePlacement | None = None) -> str:
+    """The text of the page.  Names from the model are escaped.  With a ``placement`` frames have the colours of the
+    devices that run operators, by the names of layers."""
     boxes, edges = _boxes(graph)
+    frames = device_colours(placement)
+    for box, placed in _placed(boxes, placement):
+        box.device = placed.device
+        box.facts += [("device", placed.device), *([("because", placed.reason)] if placed.reason else [])]
     names = shortened([box.name for box in boxes], _NAME)
     texts = zip(boxes, names, strict=True)
     widths = [_SIDES + max(_BOLD * len(b.title), _LETTER * max(len(name), len(b.about))) for b, name in texts]
@@ -59,6 +67,7 @@ def page(graph: Graph) -> str:
             "name": box.name,
             "facts": box.facts,
             "reads": sorted(set(box.reads)),
+            "device": box.device,
             "x": round(x, 1),
             "y": round(y, 1),
         }
@@ -68,6 +77,10 @@ def page(graph: Graph) -> str:
         f"<button data-type='{escape(title, quote=True)}'><i style='background:{_colour(hues, title)}'></i>"
         f"{escape(title)} <b>{n}</b></button>"
         for title, n in kinds.most_common()
+    ) + "".join(
+        f"<button data-device='{escape(device, quote=True)}'><i class='frame' style='border-color:{colour}'></i>"
+        f"{escape(device)} <b>{sum(box.device == device for box in boxes)}</b></button>"
+        for device, colour in frames.items()
     )
     return Template(_PAGE).substitute(
         name=escape(graph.name),
@@ -77,7 +90,7 @@ def page(graph: Graph) -> str:
         height=f"{layout.size[1]:.0f}",
         edges=_edges(layout, [label for _, _, label in edges]),
         boxes="".join(
-            _drawn(i, box, name, width, position, _colour(hues, box.title))
+            _drawn(i, box, name, width, position, _colour(hues, box.title), frames.get(box.device, ""))
             for i, (box, name, width, position) in enumerate(zip(boxes, names, widths, layout.positions, strict=True))
         ),
         legend=legend,
@@ -130,6 +143,12 @@ def _operator(node: Node) -> _Box:
     return _Box(node.op.name, name, _shape(node.output), facts)
 
 
+def _placed(boxes: Sequence[_Box], placement: DevicePlacement | None) -> Iterator[tuple[_Box, PlacedLayer]]:
+    """The operators of which the placement says where they run."""
+    layers = {each.layer: each for each in placement.layers} if placement else {}
+    return ((box, layers[box.name]) for box in boxes if box.kind == "op" and box.name in layers)
+
+
 def _macs(node: Node) -> int | None:
     """Multiply-accumulates; None while types are not known."""
     if not all(v is None or (v.typed and v.type.bound) for v in (*node.inputs, *node.outputs)):
@@ -167,11 +186,12 @@ def _curve(path: Sequence[Point]) -> str:
     return text
 
 
-def _drawn(i: int, box: _Box, name: str, width: float, position: Point, colour: str) -> str:
+def _drawn(i: int, box: _Box, name: str, width: float, position: Point, colour: str, frame: str) -> str:
     x, y = position
     style: dict[str, Any] = {"x": f"{x - width / 2:.0f}", "y": f"{y - _HEIGHT / 2:.0f}"}
     rounded = 22 if box.kind == "port" else 6
     mark = "" if box.kind == "port" else f"<rect width='6' height='{_HEIGHT:.0f}' rx='3' fill='{colour}'/>"
+    outline = f" style='stroke:{frame};stroke-width:2.5'" if frame else ""
     lines = [(box.title, 14, "t"), (name, 26, "n"), (box.about, 38, "s")]
     texts = "".join(
         f"<text x='{width / 2:.0f}' y='{down}' class='{kind}'>{escape(text)}</text>" for text, down, kind in lines
@@ -179,7 +199,7 @@ def _drawn(i: int, box: _Box, name: str, width: float, position: Point, colour: 
     return (
         f"<g class='{box.kind}' data-i='{i}' transform='translate({style['x']} {style['y']})'>"
         f"<title>{escape(box.name)}</title><rect class='box' width='{width:.0f}' height='{_HEIGHT:.0f}' "
-        f"rx='{rounded}'/>{mark}{texts}</g>"
+        f"rx='{rounded}'{outline}/>{mark}{texts}</g>"
     )
 
 

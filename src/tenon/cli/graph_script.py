@@ -31,6 +31,7 @@ aside { position: absolute; background: var(--card); border: 1px solid var(--lin
 #legend { left: 12px; top: 12px; padding: 6px; max-height: 60%; overflow: auto; display: flex; flex-direction: column; }
 #legend button { border: 0; background: none; text-align: left; padding: 2px 8px; font-size: 12px; }
 #legend i { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px; }
+#legend i.frame { border: 2.5px solid; border-radius: 3px; }
 #legend b { color: var(--soft); font-weight: 400; }
 #details { right: 12px; top: 12px; width: min(400px, 92%); max-height: calc(100% - 24px); overflow: auto;
   padding: 14px 16px; overflow-wrap: anywhere; }
@@ -98,9 +99,9 @@ function choose(i) {
   links("goes to", readers[i]);
   history.replaceState(null, "", "#" + i);
 }
-function look(text, exact) {
+function look(text, field) {
   const words = text.toLowerCase();
-  hits = words ? data.map((_, i) => i).filter(i => exact ? data[i].title === text
+  hits = words ? data.map((_, i) => i).filter(i => field ? data[i][field] === text
     : (data[i].title + " " + data[i].name).toLowerCase().includes(words)) : [];
   boxes.classList.toggle("search", words !== "");
   drawn.forEach((g, i) => g.classList.toggle("hit", hits.includes(i)));
@@ -111,13 +112,13 @@ function next(step) {
   at = (at + step + hits.length) % hits.length;
   found.textContent = `${at + 1} of ${hits.length}`; choose(hits[at]); show(hits[at]);
 }
-search.addEventListener("input", () => look(search.value, false));
+search.addEventListener("input", () => look(search.value));
 search.addEventListener("keydown", e => {
   if (e.key === "Enter") next(e.shiftKey ? -1 : 1);
-  if (e.key === "Escape") { search.value = ""; look("", false); search.blur(); }
+  if (e.key === "Escape") { search.value = ""; look(""); search.blur(); }
 });
 document.querySelectorAll("#legend button").forEach(b => b.addEventListener("click", () => {
-  search.value = b.dataset.type; look(b.dataset.type, true); next(1);
+  search.value = b.dataset.device ?? b.dataset.type; look(search.value, b.dataset.device ? "device" : "title"); next(1);
 }));
 view.addEventListener("wheel", e => {
   e.preventDefault();

@@ -9,9 +9,11 @@ from html import escape
 from itertools import groupby
 
 from tenon.cli.console import count, size
+from tenon.cli.device_placement import device_colours, device_shares
 from tenon.cli.page_frame import OTHER, cards, colours, frame, section, table
 from tenon.machine.plan.lifetimes import Lifetime
 from tenon.machine.toolchain.size import Sizes
+from tenon.network.graph.device_placement import DevicePlacement
 from tenon.runtime.bundle.manifest import CallRecord, Manifest
 
 _WIDTH, _HEIGHT = 1200, 360  # of the diagram of the memory, in its own units: it fills the width of the page
@@ -61,6 +63,7 @@ def page(report: BuildReport) -> str:
         section("Memory: what the activations hold during a run", _memory(report, hues)),
         section("Layers", table(_LAYER_HEAD, [_layer(i, s) for i, s in enumerate(_layers(manifest))])),
         *([section("Layers left in f32", _left(report.left_in_float))] if report.left_in_float else []),
+        *([section("Devices", _devices(manifest.placement))] if manifest.placement else []),
         section("Graph", _inner(report.graph, "graph")),
     ]
     if report.sizes:
@@ -73,6 +76,19 @@ def page(report: BuildReport) -> str:
         body.append(section("Left out", "".join(f"<p>{escape(why)}</p>" for why in report.left_out)))
     about = f"{manifest.target.name} ({manifest.target.triple}, {manifest.target.cpu}) · Tenon {manifest.tenon}"
     return frame(f"{manifest.name}: report", manifest.name, about, "\n".join(body), manifest.json(), style=_STYLE)
+
+
+def _devices(placement: DevicePlacement) -> str:
+    """A row for each device, in the colours of the graph."""
+    colours_of = device_colours(placement)
+    head = "<th class=text>device</th><th>layers</th><th>copied there</th><th>copied back</th>"
+    rows = [
+        f"<tr><td class=text><i class=dot style='background:{colours_of[share.device]}'></i>{escape(share.device)}</td>"
+        f"<td>{share.layers}</td><td data-v={share.there}>{share.copied[0]}</td>"
+        f"<td data-v={share.back}>{share.copied[1]}</td></tr>"
+        for share in device_shares(placement)
+    ]
+    return table(head, rows)
 
 
 def _layers(manifest: Manifest) -> list[CallRecord]:
