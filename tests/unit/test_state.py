@@ -215,11 +215,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("target", ["opencl", "vulkan"])
-def test_gpus_keep_states(target: str) -> None:
+def test_gpus_keep_states(target: str, tmp_path: Path) -> None:
+    """Also where the first run of OpenCL measures groups in many runs."""
     graph = recurrent(2, initial=True)
     sequence, initial = [random(2, 1, 5, seed=i) for i in range(2)], np.array(graph.initial["h"], np.float32)
     bundle = tenon.compile(graph, target=target, name="net")
-    with tenon.open(bundle) as engine:
+    with tenon.open(bundle, gpu={"tune": str(tmp_path / "groups")}) as engine:
         try:
             engine.prepare()
         except ResourceError as error:
@@ -228,3 +229,12 @@ def test_gpus_keep_states(target: str) -> None:
             for x, y in zip(sequence, by_hand(graph, sequence, initial.reshape(1, 1, 4)), strict=True):
                 np.testing.assert_allclose(engine.run(x)["y"], y, rtol=1e-5, atol=1e-6)
             engine.reset()
+
+
+def test_states_are_not_on_streams() -> None:
+    pytest.importorskip("nvidia", reason="pip install nvidia-cuda-nvrtc")
+    with (
+        tenon.open(tenon.compile(recurrent(2, initial=True), target="cuda", name="net")) as engine,
+        pytest.raises(InputError, match=r"'net' keeps states, .*: use run\(\)"),
+    ):
+        engine.run_on_device()

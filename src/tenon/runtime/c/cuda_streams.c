@@ -1,9 +1,22 @@
 /* Runs on streams and tensors of the caller's, which are on the device already.  It stands behind cuda_queue.c. */
 enum { CUDA_NO_TIMES = 2 };
 
+/* Whether an input is a state, which lies where an output does. */
+static int cuda_has_states(const DeviceNetwork *n) {
+  for (size_t i = 0; i < n->input_count * n->output_count; i++) {
+    const DevicePort *input = &n->inputs[i / n->output_count], *output = &n->outputs[i % n->output_count];
+    if (input->size && output->size && input->offset == output->offset) return 1;
+  }
+  return 0;
+}
+
 /* What such runs need besides the others. */
 static int cuda_prepare_inside(DeviceQueue *d) {
   int status = 0;
+  if (cuda_has_states(d->network)) {
+    return device_failed(DEVICE_UNFIT, "the network keeps states, which lie in the memory of the processor between runs: "
+                                       "it cannot be queued on a stream");
+  }
   if (!d->inside && !d->network->reads) status = cuda_record(d, cuda_enqueue_inside, &d->inside);
   if (status == 0 && !d->queued && (status = cu.EventCreate(&d->queued, CUDA_NO_TIMES)) != 0) {
     return cuda_failed(status, "creating an event");

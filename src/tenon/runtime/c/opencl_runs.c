@@ -43,14 +43,19 @@ static int opencl_try_groups(DeviceQueue *d, uint8_t *tensors, uint64_t *least, 
   return status;
 }
 
-/* Chooses the groups of kernels that the file does not have yet, and adds them to it. */
+/* Chooses the groups of kernels that the file does not have yet, and adds them to it.  The runs leave no trace in the
+   tensors, of which states would become those of later runs. */
 static int opencl_tune(DeviceQueue *d, uint8_t *tensors) {
-  const size_t count = d->network->step_count;
+  const size_t count = d->network->step_count, size = d->network->sizes[DEVICE_MUTABLE];
   uint64_t *least = calloc(2 * count + DEVICE_FIRST_STEP, sizeof *least);
   size_t *best = calloc(count + 1, sizeof *best);
-  int status = least && best ? 0 : opencl_out_of_memory();
+  uint8_t *before = malloc(size + 1);
+  if (before) memcpy(before, tensors, size);
+  int status = least && best && before ? 0 : opencl_out_of_memory();
   if (status == 0) status = opencl_try_groups(d, tensors, least, least + count, best);
   for (size_t i = 0; status == 0 && i < count; i++) d->steps[i].group = best[i];
+  if (before) memcpy(tensors, before, size);
+  free(before);
   free(least);
   free(best);
   d->is_tuned = 1;

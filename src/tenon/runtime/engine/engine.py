@@ -343,6 +343,10 @@ class Engine(Locked):
         if not isinstance(pool, DeviceQueue) or not pool.has_streams:
             made_for = self.manifest.target.name
             raise InputError(f"'{self.name}' was made for {made_for}: tensors on a GPU need a bundle for cuda")
+        if self._bindings[self._number].states:
+            raise InputError(
+                f"'{self.name}' keeps states, which lie in the memory of the processor between runs: use run()"
+            )
         base = pool.tensors(self._arguments)
 
         def wait(stream: int) -> None:
