@@ -238,6 +238,70 @@ def test_a_page_uses_webgpu(page: Page, both: Path) -> None:
     browser.open(f"{served}/index.html")
 
 
+STATES = """
+(async () => {
+  const { load } = await import("/states/package/index.js"), { create } = await import("/states/package/kernels.js");
+  const sequence = SEQUENCE, seen = [];
+  for (const device of ["webgpu", "wasm"]) {
+    const model = await load(undefined, { device });
+    for (const x of sequence) seen.push([...(await model.run({ x })).y]);
+    await model.reset();
+    for (const x of sequence) seen.push([...(await model.run({ x })).y]);
+  }
+  const { size, inputs, outputs } = DESCRIPTION, tensors = new Uint8Array(size);
+  const network = await create(new Uint8Array(await (await fetch("/states/package/webgpu.bin")).arrayBuffer()));
+  for (let i = 0; i < 2; i++) {
+    network.reset(tensors);
+    for (const x of sequence) {
+      new Float32Array(tensors.buffer, inputs[0], x.length).set(x);
+      await network.run(tensors);
+      seen.push([...new Float32Array(tensors.buffer, outputs[0], seen[0].length)]);
+    }
+  }
+  network.destroy();
+  return seen;
+})()
+"""
+
+
+def test_states_are_kept_and_reset(page: Page) -> None:
+    """In a package on both devices, and by its module for WebGPU alone; in a page by a button."""
+    weights = {"W": onnx_models.random(1, 12, 5, seed=1), "R": onnx_models.random(1, 12, 4, seed=2)}
+    layer = onnx_models.node("GRU", ["x", "W", "R", "", "", "h"], ["y", "hn"], hidden_size=4)
+    graph = tenon.load(
+        onnx_models.model([layer], {"x": (2, 1, 5), "h": (1, 1, 4)}, ["y", "hn"], weights).SerializeToString()
+    )
+    graph.initial["h"] = (0.5, -1.0, 2.0, 0.25)
+    bundle, form = (tenon.compile(graph, target=each, name="gru", no_tuning=True) for each in ("wasm32", "webgpu"))
+    folder = page.folder / "states"
+    bundle.with_webgpu(form).save(folder, ("html", "npm"))
+    shutil.unpack_archive(folder / "gru-1.0.0.tgz", folder, "gztar", filter="data")
+    assert '"h"?: Float32Array;' in (folder / "package" / "index.d.ts").read_text()
+    sequence = [onnx_models.random(2, 1, 5, seed=i) for i in range(2)]
+    with tenon.open(tenon.compile(graph, no_tuning=True)) as engine:
+        expected = [engine.run({"x": x})["y"].ravel() for x in sequence]
+    (x, _), (y, _) = form.program.inputs, form.program.outputs
+    offsets = {"size": form.program.memory.mutable, "inputs": [x.offset], "outputs": [y.offset]}
+    script = STATES.replace("SEQUENCE", json.dumps([x.ravel().tolist() for x in sequence]))
+    seen = page.browser.evaluate(script.replace("DESCRIPTION", json.dumps(offsets)))
+    np.testing.assert_allclose(seen, 6 * expected, atol=1e-5)
+
+    browser, served = page.browser, page.browser.evaluate("location.origin")
+    browser.open(f"{served}/states/gru.html")
+    browser.until("document.body.dataset.state === 'ready'")
+    assert browser.evaluate("document.querySelectorAll('#arrays textarea').length") == 1
+    for number, array in enumerate(2 * sequence, 1):
+        if number == 3:
+            browser.evaluate("document.getElementById('reset').click()")
+        text = " ".join(map(str, array.ravel().tolist()))
+        browser.evaluate(f"document.getElementById('numbers-0').value = '{text}'")
+        browser.evaluate("document.getElementById('run').click()")
+        browser.until(f"Number(document.body.dataset.runs ?? 0) === {number}")
+        result = browser.evaluate("[...tenonResult.outputs.y]")
+        np.testing.assert_allclose(result, expected[(number - 1) % 2], atol=1e-5)
+    browser.open(f"{served}/index.html")
+
+
 def test_a_page_says_why_it_has_no_form_for_webgpu(page: Page, tmp_path: Path) -> None:
     """Layers that WGSL cannot express are the reason, in the command and in the page."""
     nodes = [onnx_models.node("NonZero", ["x"], ["y"])]

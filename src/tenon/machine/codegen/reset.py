@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from tenon.machine.codegen.backend import EntryPoint
 from tenon.machine.codegen.float_literals import float_literal
@@ -12,6 +14,11 @@ from tenon.network.graph.types import DType
 _RESET = """\
 /* Gives the states, inputs that hold what the run before left in an output, their initial content: before the
    first run, and whenever a new sequence begins. */"""
+
+
+def initial_bytes(initial: Sequence[float], dtype: DType) -> list[int]:
+    """The bytes of the initial content of a state: of all elements, of one that is that of all, or none for zeros."""
+    return list(np.array(initial, dtype.numpy).tobytes()) if any(initial) else []
 
 
 def reset(program: Program) -> tuple[EntryPoint, ...]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenon.errors import UnsupportedError
+from tenon.machine.codegen.reset import initial_bytes
 from tenon.machine.plan.program import Program
+from tenon.network.graph.dtype import DType
 from tenon.network.graph.preprocessing import planes
 from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 
@@ -16,15 +18,16 @@ def description(manifest: Manifest, webgpu: Mapping[str, Any] | None = None) -> 
     the input that takes an image (-1: none, or there are others beside it), labels, sizes in bytes; ``webgpu`` is
     ``webgpu_description`` of its form for WebGPU, if one was asked for."""
     inputs = manifest.inputs
-    takes_image = len(inputs) == 1 and inputs[0].name in manifest.preprocessing
+    given = [i for i, tensor in enumerate(inputs) if not tensor.state]
+    takes_image = len(given) == 1 and inputs[given[0]].name in manifest.preprocessing
     return {
         "name": manifest.name,
         "version": manifest.tenon,
         "target": manifest.target.name,
         "model": manifest.origin.file if manifest.origin else "",
-        "inputs": [{**_tensor(tensor), "image": _image(tensor, manifest)} for tensor in inputs],
+        "inputs": [{**_tensor(tensor), "image": _image(tensor, manifest), **_state(tensor)} for tensor in inputs],
         "outputs": [_tensor(tensor) for tensor in manifest.outputs],
-        "imageInput": 0 if takes_image else -1,
+        "imageInput": given[0] if takes_image else -1,
         "detects": takes_image and manifest.heads is not None,
         "labels": list(manifest.labels),
         "weights": manifest.memory.constant,
@@ -58,6 +61,13 @@ def _tensor(tensor: BundleTensor) -> dict[str, Any]:
         "scale": tensor.scale,
         "zeroPoint": tensor.zero_point,
     }
+
+
+def _state(tensor: BundleTensor) -> dict[str, Any]:
+    """The output that an input holds after a run ("": none), and the bytes of its initial content: of all elements, of
+    one that is that of all, or none for zeros."""
+    initial = tensor.initial or () if tensor.state else ()
+    return {"state": tensor.state, "initial": initial_bytes(initial, DType(tensor.dtype))}
 
 
 def _image(tensor: BundleTensor, manifest: Manifest) -> dict[str, int] | None:

@@ -92,7 +92,7 @@ def _types(tensors: list[Mapping[str, object]]) -> str:
     """The fields of a TypeScript interface; outputs of 16-bit floats are given as Float32Array, inputs as bits."""
     lines = [
         f"  /** {tensor['dtype']}{json.dumps(tensor['shape'], separators=(',', ':'))} */\n"
-        f"  {json.dumps(tensor['name'])}: {_ARRAYS[str(tensor['dtype'])]};"
+        f"  {json.dumps(tensor['name'])}{'?' if tensor.get('state') else ''}: {_ARRAYS[str(tensor['dtype'])]};"
         for tensor in tensors
     ]
     return "\n".join(lines)
@@ -105,9 +105,8 @@ def _example(description: Description) -> str:
         name = json.dumps(description["outputs"][0]["name"])
         best = f"const best = model.top(outputs[{name}]); // [{{ index, label, value }}]"
         return f"const outputs = await model.runImage(image);\n{best}"
-    feeds = ", ".join(
-        f"{json.dumps(t['name'])}: new {_ARRAYS[t['dtype']]}({_length(t)})" for t in description["inputs"]
-    )
+    given = [tensor for tensor in description["inputs"] if not tensor["state"]]
+    feeds = ", ".join(f"{json.dumps(t['name'])}: new {_ARRAYS[t['dtype']]}({_length(t)})" for t in given)
     return f"const outputs = await model.run({{ {feeds} }});"
 
 

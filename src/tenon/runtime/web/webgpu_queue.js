@@ -131,6 +131,14 @@ class Network {
     this.#results.unmap();
   }
 
+  /** Gives the states in the mutable region their initial content: before the first run, and for a new sequence. */
+  reset(tensors) {
+    for (const [offset, size, initial] of this.#network.states) {
+      const bytes = tensors.subarray(offset, offset + size).fill(0);
+      for (let at = 0; initial.length && at < size; at += initial.length) bytes.set(initial, at);
+    }
+  }
+
   /** Releases what the device holds. */
   destroy() {
     this.#device?.destroy();
@@ -139,7 +147,7 @@ class Network {
 
 /**
  * A network on the device, from its weights: a Uint8Array, or a function that gives it or a promise of it, called only if
- * there is a device.  `run` and `destroy` it; `adapter` names the device.  Throws an Error without a device.
+ * there is a device.  `run`, `reset` and `destroy` it; `adapter` names the device.  Throws an Error without a device.
  */
 export function create(weights, name = Object.keys(NETWORKS)[0]) {
   return Network.open(name, weights);

@@ -15,8 +15,9 @@ from tenon.machine.codegen.gpu.backend import DeviceBackend
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of_shaders
 from tenon.machine.codegen.gpu.unit import require_runnable
+from tenon.machine.codegen.reset import initial_bytes
 from tenon.machine.codegen.webgpu.dialect import Wgsl
-from tenon.machine.plan.program import Call, Item, Program, Repeat, SizeCheck
+from tenon.machine.plan.program import Call, Item, Port, Program, Repeat, SizeCheck
 from tenon.network.graph.types import DType
 
 _HOST = Path(tenon.__file__).parent / "runtime" / "web" / "webgpu_queue.js"
@@ -74,9 +75,15 @@ def _network(program: Program, steps: Sequence[KernelLaunch], shaders: Shaders) 
         "sizes": [memory.constant, memory.mutable, memory.activations],
         "inputs": [[port.offset, port.type.nbytes] for port in program.inputs],
         "outputs": [[port.offset, port.type.nbytes] for port in program.outputs],
+        "states": [_state(port) for port in program.inputs if port.state],
         "steps": [_step(step, shaders) for step in steps],
         "items": list(_items(program.items, iter(range(len(steps))))),
     }
+
+
+def _state(port: Port) -> list[Any]:
+    """Offset and bytes of a state, and the bytes of its initial content."""
+    return [port.offset, port.type.nbytes, initial_bytes(port.initial, port.type.dtype)]
 
 
 def _step(step: KernelLaunch, shaders: Shaders) -> dict[str, Any]:

@@ -44,6 +44,8 @@ export interface Tensor {
   /** A quantised element stands for scale * (element - zeroPoint). */
   readonly scale: number | null;
   readonly zeroPoint: number | null;
+  /** Of an input that is a state, the output that it holds after a run; "" for others, and missing for outputs. */
+  readonly state?: string;
 }
 
 /** What a network runs on; "auto" is the first of the targets that it was compiled for which can be used. */
@@ -70,14 +72,18 @@ export class Model {
   readonly adapter: string;
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
+  /** Whether inputs hold what the run before left in an output. */
+  readonly keepsStates: boolean;
   readonly labels: readonly string[];
   /**
    * Choose what the network runs on.  Rejects if WebGPU is asked for and cannot be used; with "auto" WebAssembly takes
    * over, also when the device is lost later.
    */
   use(device: Device): Promise<void>;
-  /** Run on arrays by input name, which must not change before the promise is settled. */
+  /** Run on arrays by input name, which must not change before the promise is settled; states need not be given. */
   run(feeds: { [Name in keyof Inputs]: Inputs[Name] | readonly number[] }): Promise<Outputs>;
+  /** Give the states their initial content, as after loading: a new sequence begins. */
+  reset(): Promise<void>;
   /** Run on an image, which is resized and preprocessed as specified when compiling. */
   runImage(image: Pixels): Promise<Outputs>;
   /** The pixels of a JPEG, PNG, BMP, PGM or PPM file, the same on every device; null for other formats. */

@@ -25,12 +25,14 @@ export class Model {
     this.name = description.name;
     this.inputs = description.inputs;
     this.outputs = description.outputs;
+    this.keepsStates = this.inputs.some((tensor) => tensor.state);
     this.labels = description.labels;
     this.tensors = this.exports.tensors();
     this.device = "wasm";
     this.reason = "";
     this.adapter = "";
     this.#open = open;
+    this.#fill();
   }
 
   /** A model from the bytes of its module, on a device: see `use`. */
@@ -57,15 +59,23 @@ export class Model {
     });
   }
 
-  /** Run on arrays by input name, which must not change before the result is there; arrays by output name. */
+  /**
+   * Run on arrays by input name, which must not change before the result is there; arrays by output name.  States,
+   * inputs that hold what the run before left in an output, need not be given.
+   */
   run(feeds) {
     return this.#next(() => {
       const given = Object.entries(feeds);
       for (const [name, array] of given) this.#input(name).set(array);
-      const missing = this.inputs.filter((tensor) => !(tensor.name in feeds));
+      const missing = this.inputs.filter((tensor) => !tensor.state && !(tensor.name in feeds));
       if (missing.length) throw new TypeError(`no array for input '${missing[0].name}' of ${this.name}`);
       return this.runTaken();
     });
+  }
+
+  /** Give the states their initial content, as after loading: a new sequence begins. */
+  reset() {
+    return this.#next(() => this.#fill());
   }
 
   /**
@@ -171,6 +181,14 @@ export class Model {
         place.set(array);
       },
     };
+  }
+
+  /** Write the initial content of all states. */
+  #fill() {
+    for (const tensor of this.inputs.filter((input) => input.state)) {
+      const bytes = this.#bytes(tensor).fill(0), { initial } = tensor;
+      for (let at = 0; initial.length && at < bytes.length; at += initial.length) bytes.set(initial, at);
+    }
   }
 
   /** A task after those before it: runs share the memory of inputs and outputs. */

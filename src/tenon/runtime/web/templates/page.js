@@ -1,6 +1,7 @@
 const byId = (id) => document.getElementById(id);
 const description = JSON.parse(byId("description").textContent);
 const input = description.inputs[description.imageInput];
+const given = description.inputs.filter((tensor) => !tensor.state); // states keep what the run before left
 const TABS = { draw: "Draw", file: "Image file", camera: "Camera", numbers: "Numbers" };
 const DRAWABLE = 64; // pixels: grey inputs up to this size can be drawn
 const COLOURS = ["#e6194b", "#0082c8", "#f58231", "#3cb44b", "#911eb4", "#008080", "#aa6e28", "#808000"];
@@ -262,7 +263,7 @@ function prepareDrawing() {
 const lengthOf = (tensor) => tensor.shape.reduce((product, extent) => product * extent, 1);
 
 function prepareNumbers() {
-  description.inputs.forEach((tensor, i) => {
+  given.forEach((tensor, i) => {
     const label = element("label", `${tensor.name}  ${tensor.dtype}[${tensor.shape}]: ${lengthOf(tensor)} numbers`), area = element("textarea");
     area.id = `numbers-${i}`;
     area.spellcheck = false;
@@ -270,18 +271,20 @@ function prepareNumbers() {
     byId("arrays").append(label);
   });
   byId("random").addEventListener("click", () => {
-    description.inputs.forEach((tensor, i) => {
+    given.forEach((tensor, i) => {
       const whole = !tensor.dtype.startsWith("f");
       byId(`numbers-${i}`).value = Array.from({ length: lengthOf(tensor) }, () => (whole ? Math.floor(2 * Math.random()) : Math.random().toFixed(4))).join(", ");
     });
     runNumbers();
   });
   byId("run").addEventListener("click", runNumbers);
+  byId("reset").hidden = given.length === description.inputs.length;
+  byId("reset").addEventListener("click", () => ask("reset", {}).catch(fail));
 }
 
 async function runNumbers() {
   try {
-    const feeds = Object.fromEntries(description.inputs.map((tensor, i) => {
+    const feeds = Object.fromEntries(given.map((tensor, i) => {
       const parts = byId(`numbers-${i}`).value.split(/[\s,;]+/).filter(Boolean);
       if (parts.length !== lengthOf(tensor)) throw new Error(`${tensor.name} takes ${lengthOf(tensor)} numbers, not ${parts.length}.`);
       return [tensor.name, tensor.dtype.endsWith("64") && tensor.dtype !== "f64" ? parts.map(BigInt) : parts.map(Number)];

@@ -3,9 +3,12 @@
 const SHORTEST = 5; // ms of a measurement: clocks of browsers have a resolution of 0.1 ms
 let model, warm = false;
 
-/** Run once before the first measurement: that run also compiles, and touches memory for the first time. */
+/**
+ * Run once before the first measurement: that run also compiles, and touches memory for the first time.  Not where it
+ * would change states.
+ */
 async function warmUp(run) {
-  if (!warm) await run();
+  if (!warm && !model.keepsStates) await run();
   warm = true;
 }
 
@@ -56,6 +59,11 @@ const TASKS = {
     return { outputs, detections: null, times: { network: performance.now() - began }, used: deviceOf(model) };
   },
 
+  /** A new sequence begins. */
+  async reset() {
+    await model.reset();
+  },
+
   /** The time of a run on the last input: `rounds` measurements, each of as many runs as the clock needs. */
   async benchmark({ rounds }) {
     const time = async (runs) => {
@@ -67,6 +75,7 @@ const TASKS = {
     while ((await time(runs)) < SHORTEST) runs *= 2;
     const times = [];
     for (let round = 0; round < rounds; round++) times.push((await time(runs)) / runs);
+    if (model.keepsStates) await model.reset();
     times.sort((a, b) => a - b);
     return { least: times[0], median: times[rounds >> 1] };
   },
