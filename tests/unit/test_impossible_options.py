@@ -62,7 +62,8 @@ def test_parts_that_are_not_refused_are_written(target: Target, tmp_path: Path) 
             with pytest.raises(InputError, match=f"--emit {part}"):
                 bundle.save(tmp_path / part, emit=(part,))
         else:
-            assert len(list(bundle.save(tmp_path / part, emit=bundle.parts_with((part,))).iterdir())) > 1
+            files = list(bundle.save(tmp_path / part, emit=bundle.parts_with((part,))).iterdir())
+            assert len(files) > 1 or part == "manifest"
 
 
 def test_usual_parts() -> None:
