@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tenon.errors import InputError
 from tenon.machine.targets import Target
+from tenon.machine.targets.base import Group
 from tenon.options import EMIT, PARTS, Emit
 from tenon.runtime.bundle.names import library_name
 
@@ -22,6 +23,11 @@ _FIXED: frozenset[Emit] = _PROGRAMS | {"image", "mace"}
 """Parts with a program whose inputs have the shapes that the network was compiled for."""
 
 _PAGES: frozenset[Emit] = frozenset({"html", "npm"})
+
+_OF_C: frozenset[Emit] = frozenset(
+    {"single-c", "single-header", "arduino", "platformio", "espidf", "zephyr", "cmsis", "swift", "android", "micro"}
+)
+"""Packages of C code that is compiled elsewhere."""
 
 
 def usual_parts(target: Target) -> tuple[Emit, ...]:
@@ -74,6 +80,8 @@ def why_impossible(part: Emit, target: Target, *, zig: bool = True) -> str:
             f"target {target.name} is not WebAssembly: pages and npm packages take --target wasm32, or webgpu,wasm32 "
             "for both forms"
         )
+    if part in _OF_C and target.group is Group.BROWSER and not target.format.compiled:
+        return f"target {target.name} is a JavaScript module: packages of C code take another --target, e.g. wasm32"
     if part in COMPILED and not target.format.compiled:
         return f"target {target.name} has no machine code: choose another with --target"
     if part == "exe":
