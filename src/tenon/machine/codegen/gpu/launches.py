@@ -1,7 +1,7 @@
 """The host functions that check the sizes of a network's inputs and queue its launches.
 
 Loops and branches are those of the program.  What decides about them is read from the device between launches
-(``runtime/c/device_decisions.c``), in a network for which that is needed: no run of it can be recorded before.
+(``runtime/c/device_numbers.c``), in a network for which that is needed: no run of it can be recorded before.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def reads_numbers(program: Program) -> bool:
 
 def host_files(programs: Iterable[Program]) -> list[str]:
     """The files of ``runtime/c`` that the launches of programs call, besides those of all."""
-    all = list(programs)
-    if not any(map(reads_numbers, all)):
+    listed = list(programs)
+    if not any(map(reads_numbers, listed)):
         return []
-    return ["device_numbers.c", *(["device_loops.c"] if any(p.limited for p in all) else [])]
+    return ["device_numbers.c", *(["device_loops.c"] if any(p.limited for p in listed) else [])]
 
 
 def launch_function(program: Program) -> list[str]:
