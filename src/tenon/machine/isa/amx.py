@@ -55,25 +55,32 @@ class TileBlock:
     """The numbers of an instruction for a block of ``down x across`` tiles of sums, each of ``rows`` positions by 16
     channels.  A step multiplies ``words`` words of every position, which lie ``apart`` bytes after those of the
     position before; ``loops`` are (iterations, bytes from one to the next), outermost first.  Weights lie in the order
-    of the steps, the tiles of a step side by side."""
+    of the steps, the tiles of a step side by side; those ``ahead`` bytes further on are prefetched, unless it is 0.
+    """
 
     rows: int
     down: int
     across: int
     words: int
     apart: int = 0
+    ahead: int = 0
     loops: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> TileBlock:
         """The inverse of ``numbers``."""
-        loops = tuple(zip(numbers[5::2], numbers[6::2], strict=True))
         rows, down, across, words, *rest = numbers
-        return cls(rows, down, across, words, rest[0] if rest else 0, loops)
+        apart, ahead = rest[:2] or (0, 0)
+        return cls(rows, down, across, words, apart, ahead, tuple(zip(rest[2::2], rest[3::2], strict=True)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of ``tiles_begin``."""
+        return self.rows, self.down, self.across, self.words
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (self.rows, self.down, self.across, self.words, self.apart, *(n for loop in self.loops for n in loop))
+        return (*self.shape, self.apart, self.ahead, *(n for loop in self.loops for n in loop))
 
     @property
     def shared(self) -> bool:
@@ -133,7 +140,10 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
     tiles = [f'[x{i}] "r"({LOCAL}x{i} + {LOCAL}at)' for i in range(block.down)]
     strides = f'[apart] "r"({block.apart}L)', '[line] "r"(64L)'
     inside = [f"  const long {LOCAL}at = {place};"]
-    inside += _assembly(_step(product, block), [f'[w] "r"({LOCAL}w)', *tiles, *strides])
+    fetched = [f"prefetcht0 {block.ahead + line}(%[w])" for line in range(0, block.across * block.words * 64, 64)]
+    inside += _assembly(
+        [*(fetched if block.ahead else []), *_step(product, block)], [f'[w] "r"({LOCAL}w)', *tiles, *strides]
+    )
     inside += [f"  {LOCAL}w += {block.across * block.words * 64};"]
     lines += ["  {", *(f"  {line}" for line in inside), "  }"]
     stores = [
@@ -148,6 +158,8 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
 def _step(product: str, block: TileBlock) -> list[str]:
     """A factor is loaded just before the first product that needs it."""
     lines, loaded = list[str](), set[int]()
+    if block.ahead:
+        lines += [f"prefetcht0 {block.ahead + line}(%[w])" for line in range(0, block.across * block.words * 64, 64)]
     for i in range(block.down):
         for j in range(block.across):
             if (register := block.right(j)) not in loaded:

@@ -25,6 +25,9 @@ from tenon.network.graph.types import F32, I32, DType
 CHANNELS = 16
 """Output channels of a tile, one for each lane of a vector."""
 
+_AHEAD = 8192
+"""Bytes by which weights are prefetched that no other block reads."""
+
 Store = Callable[[Index, Index, Index, Index, Expr], None]
 """Finishes and stores a vector of sums at (image, channel, row, column)."""
 
@@ -139,10 +142,12 @@ Places = list[tuple[Index, Index]]
 
 def _runs(p: TileContext, left: TileRows, across: int) -> Iterator[tuple[TileBlock, Places]]:
     """The blocks of positions, equal ones in one loop."""
-    for start, per_row, rows, count in parts(p.tile, p.extent, p.pitch):
+    cut = parts(p.tile, p.extent, p.pitch)
+    ahead = _AHEAD if len(cut) == 1 and cut[0][3] <= p.tile.down else 0  # weights are read once
+    for start, per_row, rows, count in cut:
         for before, number, down in segments(count, p.tile.down):
-            block = TileBlock(rows, down, across, left.words, left.apart, left.loops)
-            with p.k.instruction(BEGIN, (), *block.numbers[:4]):
+            block = TileBlock(rows, down, across, left.words, left.apart, ahead, left.loops)
+            with p.k.instruction(BEGIN, (), *block.shape):
                 pass
             with p.k.loop("j", number) as j:
                 turns = [j * down + (before + i) for i in range(down)]
