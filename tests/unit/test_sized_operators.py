@@ -56,6 +56,25 @@ WINDOWS: dict[str, tuple[str, str]] = {
         "(float[1,3,H,W] x, float[4,3,3,3] w, float[1,3,L] s, float[2,3,4] u) => (float[a,b,c,e] y, float[f,g,h] z)",
         'y = Conv <auto_pad="SAME_UPPER", strides=[2,2]> (x, w) z = Conv <auto_pad="SAME_LOWER"> (s, u)',
     ),
+    "same_padding_of_any_size": (
+        "(float[1,3,L,M] x, float[4,3,3,3] w, float[1,3,M] s, float[2,3,4] u)"
+        " => (float[a,b,c,e] y, float[f,g,h] z, float[i,j,k,l] v, float[m,n,o,p] r)",
+        'e = Exp(x) y = Conv <auto_pad="SAME_UPPER", strides=[2,2]> (e, w)'
+        'z = Conv <auto_pad="SAME_LOWER", strides=[3]> (s, u) n = Neg(e)'
+        'v = MaxPool <kernel_shape=[3,2], strides=[2,2], auto_pad="SAME_UPPER"> (n)'
+        'r = AveragePool <kernel_shape=[2,3], strides=[2,3], auto_pad="SAME_LOWER"> (n)',
+    ),
+    "cubic": (
+        "(float[1,2,L,M] x) => (float[a,b,c,d] y, float[e,f,g,h] z)",
+        's = Constant <value_floats=[1.0,1.0,2.0,1.5]> () y = Resize <mode="cubic"> (x, , s)'
+        'z = Resize <mode="cubic", coordinate_transformation_mode="align_corners", cubic_coeff_a=-0.5> (x, , s)',
+    ),
+    "sampled": (
+        "(float[2,3,L,M] x, float[2,S,2,2] g) => (float[a,b,c,d] y, float[e,f,h,i] z, float[j,k,l,m] v)",
+        't = Add(g, g) y = GridSample <mode="bilinear"> (x, t)'
+        'z = GridSample <mode="bilinear", padding_mode="border", align_corners=1> (x, t)'
+        'v = GridSample <mode="bicubic", padding_mode="reflection"> (x, g)',
+    ),
     "two_convolutions": (
         "(float[1,3,L,M] x, float[3,3,3,3] w, float[3] b) => (float[a,c,d,e] y)",
         "f = Conv <pads=[1,1,1,1]> (x, w, b) g = Relu(f) y = Conv <pads=[1,1,1,1]> (g, w, b)",
@@ -261,6 +280,10 @@ MODELS: dict[str, tuple[str, str]] = {
     "unique": (
         "(int64[12] x, float[2,3] w) => (float[a,b] y)",
         "u, f, i, n = Unique(x) y = Gather(w, u)",
+    ),
+    "unique_of_any_number": (
+        "(int64[L] x, float[L] r, int64[L,3] t) => (int64[a] y, int64[b] f, int64[c] i, int64[d] n, int64[e,g] z)",
+        "y, f, i, n = Unique(x) z = Unique <axis=0, sorted=0> (t)",
     ),
     "depth_to_space": ("(float[1,8,L,M] x) => (float[a,b,c,d] y)", "e = Exp(x) y = DepthToSpace <blocksize=2> (e)"),
     "global_pools": (

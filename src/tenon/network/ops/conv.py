@@ -36,7 +36,7 @@ from tenon.network.ops.base import (
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.reach import Operands, Reaches, window_reach
-from tenon.network.ops.sized_windows import over_images, sized_windows
+from tenon.network.ops.sized_windows import over_images, same_padded, sized_windows
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
 
@@ -126,6 +126,7 @@ class Conv(Operator):
             raise SizeRefusedError("its weights have extents that are known only at run time")
         weights = node.type(1).dims
         window = Window(self.kernel_shape or weights[2:], self.strides, self.dilations, self.pads, self.auto_pad)
+        node.inputs[0], window = same_padded(node, node.input(0), window, 0.0)
         windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
         extents = over_images(node, windows, weights[0], 0.0)
         node.op = replace(self, pads=windows.pads, auto_pad="NOTSET")

@@ -163,7 +163,23 @@ class Unique(Operator):
         return (0 if self.axis is None else self.axis % x.rank, 0, None, 0)
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
-        raise SizeRefusedError("Unique of a tensor whose extents are known only at run time")
+        """Behind its end, the tensor holds its last slice again, which makes no other one unique."""
+        if self.axis is None and node.type(0).rank != 1:
+            node.inputs[0] = node.add("Reshape", node.input(0), node.ints(-1))
+        axis = (self.axis or 0) % node.type(0).rank
+        extents = node.extents(0)
+        if node.changing(0) != [axis] or extents[axis].least < 1:
+            raise SizeRefusedError("Unique of slices of run-time extents, or of a tensor that may be empty")
+        last, count = node.number(extents[axis] - 1), node.type(0).dims[axis]
+        places = node.constant(np.arange(count))
+        repeated = node.gathered(node.input(0), axis, node.whole("Min", places, last))
+        node.inputs[0] = node.state(repeated, extents)
+        results = list(node.counted({2: {0: extents[axis]}}))
+        own = node.whole("Equal", places, node.whole("Gather", results[2], last))
+        more = node.whole("Where", own, node.number(count - extents[axis]), node.number(0))
+        counts = node.whole("Sub", results[3], more)
+        node.sizes.extents[counts] = node.sizes.extents[results[3]]
+        return [*results[:3], counts, results[4]]
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         (x,) = typed(inputs)

@@ -36,7 +36,7 @@ from tenon.network.ops.base import (
 from tenon.network.ops.elementwise import BLOCKED
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.reach import Operands, Reaches, window_reach
-from tenon.network.ops.sized_windows import over_images, sized_windows
+from tenon.network.ops.sized_windows import over_images, same_padded, sized_windows
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar
 
 MOST_TILES = 25
@@ -183,8 +183,10 @@ class MaxPool(Pooling):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         if len(node.names) > 1:
             raise SizeRefusedError("its second output, the indices, where extents are known only at run time")
-        windows = sized_windows(self.window, node.extents(0)[2:], node.type(0).dims[2:])
-        extents = over_images(node, windows, None, lowest(node.type(0).dtype))
+        fill = lowest(node.type(0).dtype)
+        node.inputs[0], window = same_padded(node, node.input(0), self.window, fill)
+        windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
+        extents = over_images(node, windows, None, fill)
         node.op = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0)
         return node.same(extents)
 
@@ -243,16 +245,19 @@ class AveragePool(Pooling):
         return clipped(a, lambda i: self.weight(a, i))
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
-        windows = sized_windows(self.window, node.extents(0)[2:], node.type(0).dims[2:])
+        ones = node.constant(np.ones((1, 1, *node.type(0).dims[2:]), node.type(0).dtype.numpy))
+        ones = node.masked(node.sizes.state(ones, [1, 1, *node.extents(0)[2:]]), range(2, ones.type.rank), 0.0)
+        ones, _ = same_padded(node, ones, self.window, 0.0)
+        before = node.input(0)
+        node.inputs[0], window = same_padded(node, before, self.window, 0.0)
+        padded = node.input(0) is not before
+        windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
         if self.ceil_mode and self.count_include_pad:
             raise SizeRefusedError("ceil_mode with count_include_pad, where extents are known only at run time")
         extents = over_images(node, windows, None, 0.0)
         node.op = whole = replace(self, pads=windows.pads, auto_pad="NOTSET", ceil_mode=0, count_include_pad=1)
-        if self.count_include_pad or not (any(windows.pads) or windows.reaching):
+        if self.count_include_pad or not (padded or any(windows.pads) or windows.reaching):
             return node.same(extents)
-        dims = (1, 1, *node.type(0).dims[2:])
-        ones = node.sizes.state(node.constant(np.ones(dims, node.type(0).dtype.numpy)), [1, 1, *node.extents(0)[2:]])
-        ones = node.masked(ones, windows.reaching, 0.0)
         attributes = {f.name: getattr(whole, f.name) for f in fields(whole)}
         total, count = (node.whole("AveragePool", x, **attributes) for x in (node.input(0), ones))
         return [node.add("Div", node.state(total, extents), node.state(count, [1, 1, *extents[2:]]))]

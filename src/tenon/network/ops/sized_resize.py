@@ -97,19 +97,45 @@ def _along(node: SizedNode, value: Value, each: ResizedAxis, how: Any) -> Value:
     last = node.whole("Cast", node.number(each.before - 1), to="f32")
     if how.mode == "nearest":
         return _gathered(node, value, each.axis, _rounded(node, place, how.nearest_mode), last)
-    if how.mode != "linear":
-        raise SizeRefusedError(f"Resize of mode {how.mode} along an axis whose extent is known only at run time")
+    if value.type.dtype.value != "f32":
+        raise SizeRefusedError(f"Resize of mode {how.mode} of {value.type.dtype}")
     below = node.whole("Floor", place)
     shape = [1] * value.type.rank
     shape[each.axis] = place.type.size
     weight = node.whole("Reshape", node.whole("Sub", place, below), node.ints(*shape))
-    one = _number(node, 1.0)
-    first = _gathered(node, value, each.axis, below, last)
-    second = _gathered(node, value, each.axis, node.whole("Add", below, one), last)
-    if value.type.dtype.value != "f32":
-        raise SizeRefusedError(f"Resize of mode linear of {value.type.dtype}")
-    rest = node.whole("Mul", first, node.whole("Sub", one, weight))
-    return node.whole("Add", rest, node.whole("Mul", second, weight))
+    weights = _linear(node, weight) if how.mode == "linear" else _cubic(node, weight, how.cubic_coeff_a)
+    total: Value | None = None
+    for step, factor in weights.items():
+        at = node.whole("Add", below, _number(node, float(step)))
+        part = node.whole("Mul", _gathered(node, value, each.axis, at, last), factor)
+        total = part if total is None else node.whole("Add", total, part)
+    assert total is not None
+    return total
+
+
+def _linear(node: SizedNode, t: Value) -> dict[int, Value]:
+    """The weights of the neighbours below and above, at the fraction t between them."""
+    return {0: node.whole("Sub", _number(node, 1.0), t), 1: t}
+
+
+def _cubic(node: SizedNode, t: Value, a: float) -> dict[int, Value]:
+    """Keys' weights of four neighbours, at the fraction t between the second and the third."""
+
+    def polynomial(x: Value, *factors: float) -> Value:
+        total = _number(node, factors[0])
+        for factor in factors[1:]:
+            total = node.whole("Add", node.whole("Mul", total, x), _number(node, factor))
+        return total
+
+    rest = node.whole("Sub", _number(node, 1.0), t)
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    farther = [node.whole("Add", x, _number(node, 1.0)) for x in (t, rest)]
+    return {
+        -1: polynomial(farther[0], *far),
+        0: polynomial(t, *near),
+        1: polynomial(rest, *near),
+        2: polynomial(farther[1], *far),
+    }
 
 
 def _number(node: SizedNode, number: float) -> Value:

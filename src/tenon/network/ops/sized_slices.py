@@ -169,13 +169,13 @@ def padded(node: SizedNode, mode: str) -> Value:
         before, after = pads[i], pads[i + len(axes)]
         if before.known and after.known and not before.constant and not after.constant:
             continue
-        value = _padded_along(node, (value, extents), axis, before, after, (mode, fill))
+        value = padded_along(node, (value, extents), axis, before, after, (mode, fill))
         extents = [*extents[:axis], extents[axis] + before + after, *extents[axis + 1 :]]
         value = node.state(value, extents)
     return value
 
 
-def _padded_along(
+def padded_along(
     node: SizedNode,
     given: tuple[Value, list[Expression]],
     axis: int,
@@ -183,6 +183,8 @@ def _padded_along(
     after: Expression,
     how: tuple[str, Value | None],
 ) -> Value:
+    """A buffer and its extents, ``given``, with more places before and after an axis; ``how``: the mode, and what these
+    hold."""
     (value, extents), (mode, fill) = given, how
     extent, n = extents[axis], value.type.dims[axis]
     total = extent + before + after

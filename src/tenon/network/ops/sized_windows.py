@@ -7,10 +7,14 @@ that extent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from tenon.network.graph.graph import Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression, extreme, quotient
+from tenon.network.ops.sized_slices import padded_along
 from tenon.network.ops.window import Ints, Window, same_pads
 
 
@@ -60,11 +64,38 @@ def _padding(auto: str, extent: Expression, span: int, stride: int, pads: tuple[
         return pads
     if auto == "VALID":
         return 0, 0
-    total = (-quotient(-extent, stride) - 1) * stride + (span - extent)
-    if not total.known or total.constant < 0:
+    total = _same_total(extent, span, stride)
+    if not total.known:
         what = f"auto_pad={auto} with a stride of {stride} pads by a number that depends on the extent in a run"
         raise SizeRefusedError(what, "export the model with explicit pads, or give the size a step of the stride")
     return same_pads(auto, total.number)
+
+
+def _same_total(extent: Expression, span: int, stride: int) -> Expression:
+    """The elements that auto_pad SAME adds to an axis."""
+    return extreme([(-quotient(-extent, stride) - 1) * stride + (span - extent), 0], greatest=True)
+
+
+def same_padded(node: SizedNode, value: Value, window: Window, fill: float) -> tuple[Value, Window]:
+    """An image with ``fill`` around it along axes where auto_pad SAME adds as much as a run says, and the windows over
+    it, with explicit padding of the other axes."""
+    extents = node.sizes.of(value)
+    rank = len(extents) - 2
+    if not window.auto_pad.startswith("SAME") or len(window.kernel) != rank:
+        return value, window
+    strides, dilations = window.strides or (1,) * rank, window.dilations or (1,) * rank
+    pads, given = [0] * (2 * rank), node.constant(np.array(fill, value.type.dtype.numpy))
+    for i in range(rank):
+        total = _same_total(extents[2 + i], (window.kernel[i] - 1) * dilations[i] + 1, strides[i])
+        if total.known:
+            pads[i], pads[rank + i] = same_pads(window.auto_pad, total.number)
+            continue
+        less, more = quotient(total, 2), total - quotient(total, 2)
+        ends = (less, more) if window.auto_pad == "SAME_UPPER" else (more, less)
+        value = padded_along(node, (value, extents), 2 + i, *ends, ("constant", given))
+        extents[2 + i] = extents[2 + i] + total
+        value = node.state(value, extents)
+    return value, replace(window, auto_pad="NOTSET", pads=tuple(pads))
 
 
 def over_images(node: SizedNode, windows: SizedWindows, channels: int | None, fill: float) -> list[Expression]:

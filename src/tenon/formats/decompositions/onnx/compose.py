@@ -425,6 +425,7 @@ SIZED = frozenset(
         "DequantizeLinear",
         "Dropout",
         "GlobalLpPool",
+        "GridSample",
         "Hardmax",
         "LpNormalization",
         "MaxPool",

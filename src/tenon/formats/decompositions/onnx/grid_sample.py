@@ -12,6 +12,7 @@ import numpy as np
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Value
+from tenon.network.graph.sized_node import FIX
 
 if TYPE_CHECKING:
     from tenon.network.ops.window import Axis
@@ -34,18 +35,34 @@ class Sampler:
     def whole(self, x: Value) -> Value:
         return self.layer.add("Cast", x, to="i64")
 
-    def clip(self, x: Value, low: float, high: float) -> Value:
+    def clip(self, x: Value, low: float, high: Value | float) -> Value:
         return self.of("Max", self.of("Min", x, high), low)
 
-    def inside(self, x: Value, n: int) -> Value:
-        """Whether a position lies on an axis of n."""
-        return self.layer.add("And", self.of("GreaterOrEqual", x, 0.0), self.of("LessOrEqual", x, float(n - 1)))
+    def moved(self, n: Value | float, by: float) -> Value | float:
+        """A number of a run, or one that is known, plus another one."""
+        return self.of("Add", n, by) if isinstance(n, Value) else n + by
 
-    def reflected(self, x: Value, low: float, high: float) -> Value:
+    def extent(self, x: Value, axis: int) -> tuple[Value | float, Value]:
+        """The extent of an axis as a float, and as an i64, of rank 1 where it is known."""
+        sizes, n = self.layer.builder.writer.sizes, x.type.dims[axis]
+        extent = sizes.of(x)[axis]
+        if extent.known:
+            return float(n), self.layer.int_constant("n", [n])
+        number = sizes.number(extent, self.layer.origin)
+        return self.layer.add("Cast", number, to="f64" if self.dtype.itemsize == 8 else "f32"), number
+
+    def inside(self, x: Value, n: Value | float) -> Value:
+        """Whether a position lies on an axis of n."""
+        last = self.moved(n, -1.0)
+        return self.layer.add("And", self.of("GreaterOrEqual", x, 0.0), self.of("LessOrEqual", x, last))
+
+    def reflected(self, x: Value, low: float, high: Value | float) -> Value:
         """A position folded back into low .. high."""
-        span = high - low
-        if span == 0:
+        span: Value | float = self.moved(high, -low)
+        if span == 0.0:
             return self.of("Mul", x, 0.0)
+        if isinstance(span, Value):
+            span = self.of("Max", span, 1e-6)
         away = self.of("Abs", self.of("Sub", x, low))
         turns = self.of("Floor", self.of("Div", away, span))
         rest = self.of("Sub", away, self.of("Mul", turns, span))
@@ -72,33 +89,37 @@ def grid_sample(node: OnnxNode) -> Sequence[Value]:
     """Every output is a weighted sum of neighbours of a position in -1 .. 1 along each axis."""
     s = Sampler(node)
     x, dims = node.input(0), node.dims_of(0)
-    sizes, rank = dims[2:], len(dims) - 2
+    known = node.builder.writer.sizes.of
+    if not all(e.known for e in (*known(x)[:2], known(node.input(1))[0])):
+        raise RefusedError("GridSample of a number of images or channels that a run decides", FIX)
+    rank = len(dims) - 2
+    sizes = [s.extent(x, axis) for axis in range(2, len(dims))]
     mode, padding = node.attributes.get("mode", "linear"), node.attributes.get("padding_mode", "zeros")
     corners = bool(node.attributes.get("align_corners", 0))
     grid = node.add("Cast", node.input(1), to={8: "f64"}.get(s.dtype.itemsize, "f32"))
-    shape = node.dims_of(1)[1:-1]
-    count = math.prod(shape)
-    flat = node.add("Reshape", grid, node.int_constant("flat", [dims[0], 1, count, rank]))
+    flat = node.add("Reshape", grid, node.int_constant("flat", [dims[0], 1, -1, rank]))
     taps: list[list[tuple[Value, Value | None]]] = []
-    for axis, n in enumerate(sizes):
+    for axis, (n, _) in enumerate(sizes):
         where = node.constant(np.array(rank - 1 - axis, np.int64), "axis")
         g = node.add("Gather", flat, where, axis=-1)  # [N, 1, count]
         if corners:
-            position = s.of("Mul", s.of("Add", g, 1.0), (n - 1) / 2)
+            last = s.moved(n, -1.0)
+            position = s.of("Mul", s.of("Add", g, 1.0), s.of("Mul", last, 0.5) if isinstance(last, Value) else last / 2)
         else:
-            position = s.of("Mul", s.of("Sub", s.of("Mul", s.of("Add", g, 1.0), float(n)), 1.0), 0.5)
+            position = s.of("Mul", s.of("Sub", s.of("Mul", s.of("Add", g, 1.0), n), 1.0), 0.5)
         taps.append(_taps(s, position, n, mode, padding, corners))
     data = node.add("Reshape", x, node.int_constant("rows", [dims[0], dims[1], -1]))
-    whole = node.int_constant("whole", [dims[0], dims[1], count])
+    begin = node.int_constant("begin", dims[:2])
+    whole = node.add("Concat", begin, node.add("Shape", flat, start=2, end=3), axis=0)
     total: Value | None = None
     for neighbour in product(*taps):
         weight, inside, at = None, None, None
-        for (position, w), n in zip(neighbour, sizes, strict=True):
+        for (position, w), (n, count) in zip(neighbour, sizes, strict=True):
             if padding == "zeros":
                 here = s.inside(position, n)
                 inside = here if inside is None else node.add("And", inside, here)
-            step = s.whole(s.clip(position, 0.0, float(n - 1)))
-            at = step if at is None else node.add("Add", node.add("Mul", at, node.int_constant("n", [n])), step)
+            step = s.whole(s.clip(position, 0.0, s.moved(n, -1.0)))
+            at = step if at is None else node.add("Add", node.add("Mul", at, count), step)
             if w is not None:
                 weight = w if weight is None else s.of("Mul", weight, w)
         assert at is not None
@@ -110,18 +131,22 @@ def grid_sample(node: OnnxNode) -> Sequence[Value]:
             part = node.add("Mul", part, weight)
         total = part if total is None else node.add("Add", total, part)
     assert total is not None
-    return [node.add("Reshape", total, node.int_constant("shape", [*dims[:2], *shape]))]
+    shape = node.add("Concat", begin, node.add("Shape", grid, start=1, end=rank + 1), axis=0)
+    return [node.add("Reshape", total, shape)]
 
 
-def _taps(s: Sampler, x: Value, n: int, mode: str, padding: str, corners: bool) -> list[tuple[Value, Value | None]]:
+def _taps(
+    s: Sampler, x: Value, n: Value | float, mode: str, padding: str, corners: bool
+) -> list[tuple[Value, Value | None]]:
     """(position, weight) of the neighbours along one axis, positions moved onto the axis as ``padding`` says."""
-    low, high = (0.0, float(n - 1)) if corners else (-0.5, n - 0.5)
+    last = s.moved(n, -1.0)
+    low, high = (0.0, last) if corners else (-0.5, s.moved(n, -0.5))
 
     def placed(position: Value) -> Value:
         if padding == "border":
-            return s.clip(position, 0.0, float(n - 1))
+            return s.clip(position, 0.0, last)
         if padding == "reflection":
-            return s.clip(s.reflected(position, low, high), 0.0, float(n - 1))
+            return s.clip(s.reflected(position, low, high), 0.0, last)
         return position
 
     if mode == "nearest":
