@@ -15,6 +15,7 @@ from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, 
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
 from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
+from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
@@ -40,6 +41,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerDepthwise,
     IntegerBlocks,
     IntegerWidened,
+    IntegerWinograd,
     DotsDirect,
     DotsDepthwise,
     PairsDirect,

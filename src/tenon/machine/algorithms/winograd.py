@@ -174,7 +174,7 @@ def best_blockings(s: Conv, machine: Machine, count: int, limits: Limits) -> lis
     for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= max_winograd_error and worthwhile(s, m)):
         pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
         total = math.prod(grid(s, m))
-        for tiles in _shared_evenly(total, machine.threads):
+        for tiles in shared_evenly(total, machine.threads):
             for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
                 for cols in range(1, tiles + 1):
                     if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
@@ -182,7 +182,7 @@ def best_blockings(s: Conv, machine: Machine, count: int, limits: Limits) -> lis
     return sorted(blockings, key=lambda b: estimate(s, machine, b))[:count]
 
 
-def _shared_evenly(total: int, threads: int) -> set[int]:
+def shared_evenly(total: int, threads: int) -> set[int]:
     """How many of ``total`` tiles may be a block, so that two threads have about as many blocks each; more threads
     choose for themselves (``estimate``)."""
     sizes = {min(t, total) for t in (7, 8, 14, 16, 28, 49, 56, *(-(-total // n) for n in (2, 4, 6, 8)))}

@@ -192,6 +192,7 @@ class IntegerConv(IntegerProduct):
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         image, output = Layout(self.x_block(site), halo, self.x_zero), Layout(block, ((0, 0),) * (x.rank - 2))
         asked = site.machine.launch is not None or site.machine.tiles(x.dtype) is not None
+        asked = asked or site.machine.has("madd_i16")
         problem = self.problem(site) if asked else None
         if problem is not None and (algorithm := self.algorithm(site)) is not None:
             image, output = algorithm.layouts((problem,), image, output)
