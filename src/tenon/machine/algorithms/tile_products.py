@@ -25,7 +25,7 @@ from tenon.machine.algorithms.base import (
     Step,
     Weights,
 )
-from tenon.machine.algorithms.estimate import overlapped, slowest, streamed
+from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, work_items
 from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
 from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
@@ -179,6 +179,8 @@ def sums_time(s: Conv, machine: Machine, tile: RegisterTiles, steps: int, words:
 def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
     """Time of the convolution."""
     steps, words = steps_of(s), words_of(s)
-    groups = -(-s.padded // (CHANNELS * tile.across))
+    cut = parts(tile, s.extent, pitch(s))
+    positions = sum(-(-count // tile.down) for *_, count in cut)
+    items = work_items(-(-s.padded // (CHANNELS * tile.across)), positions, threads=machine.threads)
     memory = s.padded * steps * 4 * words / (machine.stream * streamed(machine.threads))
-    return overlapped(sums_time(s, machine, tile, steps, words) * slowest(groups, machine.threads), memory)
+    return overlapped(sums_time(s, machine, tile, steps, words) * slowest(items, machine.threads), memory)

@@ -127,10 +127,16 @@ def end(k: Builder) -> None:
 
 
 def group(
-    p: TileContext, left: TileRows, weights: tuple[Tensor, Index], at: tuple[Index, Index, Index], across: int
+    p: TileContext,
+    left: TileRows,
+    weights: tuple[Tensor, Index],
+    at: tuple[Index, Index, Index],
+    across: int,
+    kind: str = "serial",
 ) -> None:
-    """All positions by ``across`` tiles of channels; ``at`` is (image, first channel, first row of the output)."""
-    for block, places in _runs(p, left, across):
+    """All positions by ``across`` tiles of channels; ``at`` is (image, first channel, first row of the output), and
+    ``kind`` that of the loops over blocks."""
+    for block, places in _runs(p, left, across, kind):
         about = f"{block.down} x {block.rows} positions by {across * CHANNELS} output channels"
         with p.k.outline(f"{block.down}x{block.rows}x{across}", about):
             _block(p, block, (left, *weights), at, places)
@@ -140,7 +146,7 @@ Places = list[tuple[Index, Index]]
 """Row and column of the first position of each tile of a block."""
 
 
-def _runs(p: TileContext, left: TileRows, across: int) -> Iterator[tuple[TileBlock, Places]]:
+def _runs(p: TileContext, left: TileRows, across: int, kind: str) -> Iterator[tuple[TileBlock, Places]]:
     """The blocks of positions, equal ones in one loop."""
     cut = parts(p.tile, p.extent, p.pitch)
     ahead = _AHEAD if len(cut) == 1 and cut[0][3] <= p.tile.down else 0  # weights are read once
@@ -149,7 +155,7 @@ def _runs(p: TileContext, left: TileRows, across: int) -> Iterator[tuple[TileBlo
             block = TileBlock(rows, down, across, left.words, left.apart, ahead, left.loops)
             with p.k.instruction(BEGIN, (), *block.shape):
                 pass
-            with p.k.loop("j", number) as j:
+            with p.k.loop("j", number, kind=kind) as j:
                 turns = [j * down + (before + i) for i in range(down)]
                 rest = [turn if count == per_row else turn % per_row for turn in turns]
                 places = [(Index() if count == per_row else turn // per_row) for turn in turns]

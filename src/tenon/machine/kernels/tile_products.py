@@ -142,12 +142,12 @@ def _blocks(
         left = _rows(s, x, n)
         for (first, count, across), w in zip(segments(s.padded // CHANNELS, tile.across), ws, strict=True):
             each = inside(s, across)
-            (outer, inner), _ = deal(count // each, each, threads=machine.threads)
+            (outer, inner), rest = deal(count // each, each, threads=machine.threads)
             with k.loop("o", count // each, kind=outer) as block_of:
                 with k.loop("u", each, kind=inner) as part:
                     number = block_of * each + part
                     channel = (number * across + first) * CHANNELS
-                    group(p, left, (w, number), (n, channel, Index()), across)
+                    group(p, left, (w, number), (n, channel, Index()), across, rest)
                 end(k)
     return k.done()
 
