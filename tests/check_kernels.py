@@ -205,7 +205,7 @@ class Parser:
         while not self.has(")"):
             args.append(self.expr())
             self.has(",")
-        derived = 1 if token.startswith("reduce") else args[min(1, len(args) - 1)][1]
+        derived = 1 if re.match(r"reduce|lane\d$", token) else args[min(1, len(args) - 1)][1]
         lanes = self.type()[1] if self.has(":") else derived
         return [r for reads, _ in args for r in reads], lanes
 
