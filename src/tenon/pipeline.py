@@ -56,6 +56,7 @@ from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
+from tenon.network.passes.separable import separable
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
 from tenon.options import Emit, OptionKeywords, Options, with_options
@@ -518,11 +519,11 @@ def _optimised(
         if left is not None:
             left += kept
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
-    verify = compilation.verify
-    failures, device = Path.cwd() if verify else None, compilation.setting.machine.launch is not None
-    first = first_passes(microcontroller=compilation.microcontroller, device=device)
+    verify, machine = compilation.verify, compilation.setting.machine
+    failures, pairs = Path.cwd() if verify else None, separable(machine)
+    first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)
     level, log, seen = compilation.optimize, stages.log, stages.passed
-    passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, failures=failures)
+    passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, pairs=pairs, failures=failures)
     rename_extents(graph, names)
     return graph
 

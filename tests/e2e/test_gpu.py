@@ -49,6 +49,7 @@ from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
+from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
 from tenon.machine.kernels.tensor_staged import StagedTile, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
 from tenon.machine.kernels.tiled import tiled
@@ -283,6 +284,42 @@ def in_stages(tile: StagedTile, dtype: DType, taps: int = 1) -> Launched:
     call.expected[:] = [view.copy() for view in call.before]
     interpret(kernel, call.expected)
     return call
+
+
+def in_one_launch(dtype: DType, kernel: int, stride: int, tile: GroupTile, run: int) -> Launched:
+    """A depthwise convolution and the 1x1 convolution of its result."""
+    window = {"kernel": (kernel, kernel), "stride": (stride, stride), "top": kernel // 2, "left": kernel // 2}
+    sizes = ((20, 8), (20, 8 // stride), (12, 8 // stride))
+    x, between, y = (Image(1, channels, side // 2, side, 4, dtype=dtype) for channels, side in sizes)
+    first = Conv(x, between, groups=20, weights=dtype, **window)  # type: ignore[arg-type]
+    generate: Any = separable_staged if isinstance(tile, StagedTile) else separable_tiled
+    made, rng = generate(first, Conv(between, y, weights=dtype), tile, run), np.random.default_rng(0)
+    arrays = [
+        (rng.standard_normal(np.prod([extent.const for extent in b.shape])) / 2).astype(b.type.dtype.carrier.numpy)
+        for b in made.params
+    ]
+    call = Launched("depthwise and 1x1", made, arrays, [])
+    call.expected[:] = [view.copy() for view in call.before]
+    interpret(made, call.expected)
+    return call
+
+
+def test_depthwise_and_1x1_convolutions_in_one_launch(device: str) -> None:
+    """In each language; by tensor cores, too, where there are any."""
+    calls = [
+        in_one_launch(DType.F32, 3, 1, GroupTile(16, 16, 8, 2, 4), 2),
+        in_one_launch(DType.F16, 5, 2, GroupTile(16, 16, 16, 4, 4), 4),
+    ]
+    if device == "cuda":
+        calls += [
+            in_one_launch(DType.F16, 3, 1, StagedTile(32, 16, 16, 16, 16, 1, 3), 2),
+            in_one_launch(DType.F16, 5, 2, StagedTile(32, 32, 32, 16, 16, 1, 2), 1),
+        ]
+    launch(calls, device)
+    for call in calls:
+        a, b = (view[-1].astype(np.float32) for view in (call.after, call.expected))
+        narrow = call.after[-1].dtype == np.float16
+        np.testing.assert_allclose(a, b, atol=(3e-3 if narrow else 1e-5) * float(np.abs(b).max()))
 
 
 def of_heads(s: HeadSizes) -> Launched:

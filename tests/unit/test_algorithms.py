@@ -65,9 +65,10 @@ def tiles() -> Conv:
     return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
 
 
-def separable(channels: int = 16, size: int = 12) -> Problem:
-    image = Image(1, channels, size, size, MACHINE.block)
-    return Conv(image, image, (3, 3), top=1, left=1, groups=channels), Conv(image, image)
+def separable(channels: int = 16, size: int = 12, dtype: DType = F32) -> Problem:
+    image = Image(1, channels, size, size, MACHINE.block, dtype=dtype)
+    depthwise = Conv(image, image, (3, 3), top=1, left=1, groups=channels, weights=dtype)
+    return depthwise, Conv(image, image, weights=dtype)
 
 
 def depthwise(channels: int = 16, size: int = 12) -> Problem:
@@ -92,7 +93,8 @@ PROBLEMS: dict[str, Problem] = {
     **dict.fromkeys(("depthwise", "depthwise-items"), depthwise()),
     "winograd": (convolution((4, 4), (12, 12)),),
     "strassen": (convolution((8, 8), (8, 8), (1, 1)),),
-    "separable": separable(),
+    **dict.fromkeys(("separable", "separable-tiled", "in-turn"), separable()),
+    "separable-staged": separable(dtype=DType.F16),
     "integer": integers((6, 6)),
     **dict.fromkeys(("integer-blocks", "integer-widened", "integer-winograd"), integers((6, 6))),
     **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
@@ -108,6 +110,7 @@ UNITS = {
     "tensor-tiled": (MMA_F16,),
     **dict.fromkeys(("tile-products", "tile-patches"), (TILE_BF16,)),
     "tensor-staged": (MMA_F16_K16,),
+    **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),

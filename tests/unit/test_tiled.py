@@ -30,6 +30,7 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_rows import plane_groups, softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile, pack, sums_shape
 from tenon.machine.kernels.image import Image, identity
+from tenon.machine.kernels.separable_tiled import separable_tiled
 from tenon.machine.kernels.tiled import joined_parts, tiled
 from tenon.machine.kernels.vector_product import VectorBlock, vector_product
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
@@ -119,11 +120,16 @@ def test_kernels_pass_the_second_check(name: str) -> None:
     assert check(show(tiled(*SMALL[name]))) > 0
 
 
+SEPARABLE = (
+    Conv(Image(1, 16, 4, 6, 4), Image(1, 16, 4, 6, 4), (3, 3), top=1, left=1, groups=16, bias=False),
+    Conv(Image(1, 16, 4, 6, 4), Image(1, 8, 4, 6, 4), bias=False),
+)
 MUTATED: dict[str, Callable[[], Kernel]] = {
     "tiles": lambda: tiled(*SMALL["3x3"]),
     "parts": lambda: tiled(*SMALL["parts"]),
     "softmax": lambda: softmax_groups(2, 37, False, GPU),
     "plane": lambda: plane_groups(Image(1, 8, 3, 5, 4), Image(1, 8, 1, 1, 4), "add", identity, identity, GPU),
+    "depthwise and 1x1": lambda: separable_tiled(*SEPARABLE, GroupTile(16, 8, 8, 2, 4), 2),
     "vector": lambda: vector_product(Conv(Image(1, 19, 1, 1, 4), Image(1, 13, 1, 1, 4)), VectorBlock(8, 4)),
 }
 SERIOUS = ("is read before it is written", "dimension", "negative", "touched by two threads", "never reach")

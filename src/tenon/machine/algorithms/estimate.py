@@ -105,3 +105,15 @@ DEVICE_BYTES = 24
 
 DEVICE_LATENCY, DEVICE_BARRIER, DEVICE_ENDS, DEVICE_LAUNCH = 600, 40, 1200, 2000
 """Cycles until memory answers, of a barrier, of what follows the sums, and of one more launch."""
+
+
+@dataclass(frozen=True)
+class ComputedImage:
+    """Cycles in which a block computes the image of a step, where it does not copy it: ``issued`` of the unit, and
+    ``alone`` until it is there, which blocks beside it may use."""
+
+    issued: float
+    alone: float
+
+
+COPIED = ComputedImage(0.0, 0.0)

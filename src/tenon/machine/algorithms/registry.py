@@ -9,6 +9,7 @@ from tenon.machine.algorithms.base import Algorithm, Limits, Problem
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.depthwise_items import DepthwiseItems
 from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.in_turn import PRODUCTS, InTurn
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
@@ -20,6 +21,7 @@ from tenon.machine.algorithms.integer_widened import IntegerWidened
 from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
 from tenon.machine.algorithms.separable import Separable
+from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableTiled
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
@@ -61,6 +63,9 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerStaged,
     TileProducts,
     TilePatches,
+    SeparableTiled,
+    SeparableStaged,
+    InTurn,
 )
 """Algorithms in order of preference: the first one wins where estimated times are equal."""
 
@@ -118,8 +123,7 @@ def of_product(problem: Problem, machine: Machine) -> tuple[Algorithm, ...]:
     elsewhere, where ``best`` has no alternative worth measuring."""
     if machine.launch is None:
         return ()
-    kinds: tuple[type[Algorithm], ...] = (TensorStaged, TensorTiled, MatrixTiled, Tiled, VectorProduct, Direct)
-    able = [kind for kind in kinds if kind.applies(problem, machine)]
+    able = [kind for kind in PRODUCTS if kind.applies(problem, machine)]
     listed = [each for kind in able for each in kind.candidates(problem, machine, Limits(), kind.offered)]
     return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
 

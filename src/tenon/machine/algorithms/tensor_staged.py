@@ -15,11 +15,13 @@ from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Cost, Limits, Problem
 from tenon.machine.algorithms.estimate import (
+    COPIED,
     DEVICE_BYTES,
     DEVICE_CYCLES,
     DEVICE_ENDS,
     DEVICE_LATENCY,
     DEVICE_LAUNCH,
+    ComputedImage,
 )
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.kernel_ir.loops import Kernel
@@ -90,11 +92,11 @@ def ranked(s: Conv, machine: Machine, kind: type[StagedTile] = StagedTile) -> li
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    able = [tile for tile in _tiles(s, launch, kind) if tile.shared <= space.bytes]
+    able = [tile for tile in tiles(s, launch, kind) if tile.shared <= space.bytes]
     return sorted(able, key=lambda tile: staged_cycles(s, tile, launch))
 
 
-def _tiles(s: Conv, launch: Launch, kind: type[StagedTile]) -> Iterator[StagedTile]:
+def tiles(s: Conv, launch: Launch, kind: type[StagedTile]) -> Iterator[StagedTile]:
     """Tiles that are not much larger than the result.  Blocks have 32 positions at least: where threads of eight rows
     copy half of one, it is not proved that they copy different elements."""
     largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
@@ -121,7 +123,7 @@ def is_staged(s: Conv) -> bool:
     return wide(s) == 4 or s.x.dtype is I32
 
 
-def staged_cycles(s: Conv, tile: StagedTile, launch: Launch) -> float:
+def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImage = COPIED) -> float:
     """Cycles of a device until the layer is computed."""
     depth = Depth.of(s, tile.k)
     blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
@@ -135,10 +137,11 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch) -> float:
     loads = warps * tile.loads * 2
     again = min(s.taps, 3) if is_staged(s) else 1  # taps find in the first cache what others have read
     arrives = tile.k * tile.bytes * (tile.m / again + tile.n) / DEVICE_BYTES
-    copies = (tile.k * tile.m / depth.wide + tile.k * tile.n * tile.bytes / 16) / tile.threads
+    copied = 0 if image.issued else tile.k * tile.m / depth.wide
+    copies = (copied + tile.k * tile.n * tile.bytes / 16) / tile.threads
     issued = warps * copies * _CHUNK / 4
-    busy = max(multiplies, loads, arrives) + issued
-    alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK
+    busy = max(multiplies, loads, arrives) + issued + image.issued
+    alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK + image.alone
     if not is_staged(s):
         alone += DEVICE_LATENCY  # each step waits for what it copies
     step = max(busy * together, alone)

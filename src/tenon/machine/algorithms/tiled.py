@@ -30,12 +30,14 @@ from tenon.machine.algorithms.base import (
     without_halo,
 )
 from tenon.machine.algorithms.estimate import (
+    COPIED,
     DEVICE_BARRIER,
     DEVICE_BYTES,
     DEVICE_CYCLES,
     DEVICE_ENDS,
     DEVICE_LATENCY,
     DEVICE_LAUNCH,
+    ComputedImage,
 )
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
@@ -112,11 +114,11 @@ def ranked(s: Conv, machine: Machine, rate: float = FMAS) -> list[GroupTile]:
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    able = [t for t in _tiles(s, launch) if t.shared <= space.bytes]
+    able = [t for t in tiles(s, launch) if t.shared <= space.bytes]
     return sorted(able, key=lambda tile: cycles(s, tile, launch, rate))
 
 
-def _tiles(s: Conv, launch: Launch) -> Iterator[GroupTile]:
+def tiles(s: Conv, launch: Launch) -> Iterator[GroupTile]:
     """Tiles whose threads fill whole groups of those that are issued at once, and are not much larger than the
     result."""
     largest_m, largest_n = max(16, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
@@ -141,7 +143,7 @@ def _depths(s: Conv) -> list[int]:
     return [k for k in range(4, 33) if whole % k == 0] or [16]
 
 
-def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS) -> float:
+def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS, image: ComputedImage = COPIED) -> float:
     """Cycles of a device until the layer is computed; a unit adds ``rate`` products in a cycle.
 
     What becomes f32 on its way to shared memory takes as long as f32, because each number is converted.
@@ -158,8 +160,9 @@ def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS) -> floa
     filled = min(1.0, together * warps / 8)  # few threads hide little latency
     x_bytes, w_bytes = (max(least, dtype.bytes) for dtype in (s.x.dtype, s.weights))
     arrives = tile.k * (x_bytes * tile.m + w_bytes * tile.n) / DEVICE_BYTES
-    busy = max(multiplies, loads, arrives) / (0.25 + 0.75 * filled) + 8 * warps
-    step = max(busy * together, DEVICE_LATENCY) + DEVICE_BARRIER
+    busy = (max(multiplies, loads, arrives) + image.issued) / (0.25 + 0.75 * filled) + 8 * warps
+    alone = image.alone + busy if image.alone else DEVICE_LATENCY
+    step = max(busy * together, alone) + DEVICE_BARRIER
     time = -(-each // together) * (depth.steps / tile.splits * step + DEVICE_LATENCY + DEVICE_ENDS)
     if tile.splits > 1:
         sums = positions(s) * s.padded

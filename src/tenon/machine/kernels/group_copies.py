@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
@@ -116,10 +117,23 @@ def group_context(k: Builder, s: Conv, tile: GroupTile, x: Tensor, w: Tensor, fi
             yield GroupContext(k, s, tile, depth, x, w, xs, ws, fill, across, down, part, tx, ty, images)
 
 
-def in_steps(p: GroupContext, multiply: Callable[[Index], None]) -> None:
-    """Copy what is multiplied, step by step; ``multiply`` adds the products of a stage."""
+class StepSource(Protocol):
+    """The elements of the image that a block multiplies in a step: those of a thread are in registers between."""
+
+    def load(self, step: Index) -> None:
+        """Into registers."""
+        ...
+
+    def store(self, stage: Index) -> None:
+        """From registers to shared memory."""
+        ...
+
+
+def in_steps(p: GroupContext, multiply: Callable[[Index], None], image: StepSource | None = None) -> None:
+    """Copy what is multiplied, step by step; ``multiply`` adds the products of a stage.  ``image`` is where elements of
+    the image come from, if not from memory."""
     k = p.k
-    copies = [_Copy.of_image(p), _Copy.of_weights(p)]
+    copies = [image or _Copy.of_image(p), _Copy.of_weights(p)]
     first = p.part * p.steps
     for copy in copies:
         copy.load(first)
@@ -158,6 +172,28 @@ def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -
         multiply(s % stages)
 
 
+def beside_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None], image: StepSource) -> None:
+    """The same of an image that is not copied from memory: only weights are on their way while threads compute."""
+    k, lanes = p.k, 16 // p.s.weights.bytes
+    weights = _Copy(p, p.ws, p.ws, p.tile.k * p.tile.n // lanes, lanes, False)
+    first, ahead = p.part * p.steps, stages - 1
+    for step in range(ahead):
+        if step < p.steps:
+            weights.issue(first + step, Index((), step))
+        k.commit()
+    image.load(first)
+    with k.loop("s", p.steps) as s:
+        image.store(s % stages)
+        k.wait(ahead - 1)
+        k.barrier()
+        with k.when(p.steps - stages - s):
+            weights.issue(first + s + ahead, (s + ahead) % stages)
+        k.commit()
+        with k.when(p.steps - 2 - s):
+            image.load(first + s + 1)
+        multiply(s % stages)
+
+
 Store = Callable[[tuple[Index, Index, Index], Index, Sequence[Expr]], None]
 """Stores the results of a position of y, without halos, and of four channels, from their sums."""
 
@@ -185,6 +221,16 @@ def store_quad(
         into.vec(4)[p.part, quad, number, 0] = vector4(*sums)
     else:
         into(stored_at(p.s, at), quad, sums)
+
+
+@contextmanager
+def own_parts(p: GroupContext, parts: int) -> Iterator[tuple[Index, Index]]:
+    """A thread's share of the parts of a copy: (number among its own, number)."""
+    k, threads = p.k, p.tile.threads
+    with k.unroll("e", -(-parts // threads)) as e:
+        part = p.thread + e * threads
+        with k.when(*([parts - 1 - part] if parts % threads else [])):
+            yield e, part
 
 
 Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
@@ -225,25 +271,16 @@ class _Copy:
         parts = p.tile.k * p.tile.n // lanes
         return cls(p, p.ws, _registers(p, "pw", parts, lanes, p.s.weights), parts, lanes, False)
 
-    @contextmanager
-    def every(self) -> Iterator[tuple[Index, Index]]:
-        """A thread's parts: (number of its own, number)."""
-        k, threads = self.p.k, self.p.tile.threads
-        with k.unroll("e", -(-self.parts // threads)) as e:
-            part = self.p.thread + e * threads
-            with k.when(*([self.parts - 1 - part] if self.parts % threads else [])):
-                yield e, part
-
     def load(self, step: Index) -> None:
         """From memory to registers."""
-        with self.every() as (e, part):
+        with own_parts(self.p, self.parts) as (e, part):
             facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
             self.registers[e] = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
         p, k = self.p, self.p.k
-        with self.every() as (e, part):
+        with own_parts(self.p, self.parts) as (e, part):
             value = self.registers[e]
             k.store(
                 self.shared.buffer, self.place(stage, part), value if value.type.dtype is p.dtype else loaded(value)
@@ -251,7 +288,7 @@ class _Copy:
 
     def issue(self, step: Index, stage: Index) -> None:
         """From memory to shared memory, asynchronously."""
-        with self.every() as (_, part):
+        with own_parts(self.p, self.parts) as (_, part):
             facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
             value = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
             self.p.k.copy(self.shared.buffer, self.place(stage, part), value)

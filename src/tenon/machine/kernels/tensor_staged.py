@@ -27,7 +27,15 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel, vector4
 from tenon.machine.kernels import group_tiles
 from tenon.machine.kernels import tiled as of_threads
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import GroupContext, Store, in_stages, in_steps, store_quad
+from tenon.machine.kernels.group_copies import (
+    GroupContext,
+    StepSource,
+    Store,
+    beside_stages,
+    in_stages,
+    in_steps,
+    store_quad,
+)
 from tenon.machine.kernels.group_tiles import (
     Depth,
     about,
@@ -179,9 +187,11 @@ def add_products(
     *,
     staged: bool,
     fill: int = 0,
+    source: Callable[[GroupContext], StepSource] | None = None,
 ) -> None:
     """The loops over blocks and threads of a kernel, which gives the sums of ``operands``, image and weights, to
-    ``into``.  Taps beside the image are ``fill``, which is zero where copies are ``staged``."""
+    ``into``.  Taps beside the image are ``fill``, which is zero where copies are ``staged``.  ``source`` computes the
+    elements of the image, where they are not copied from memory."""
     depth, (x, w) = Depth.of(s, tile.k), operands
     stages = tile.fitting(depth.steps) if staged else 2
     with _blocks(k, s, tile, unit.sums) as (across, down, part, shared_sums):
@@ -198,7 +208,9 @@ def add_products(
             acc = k.local("a", tile.rows // M, tile.cols // N, 4, dtype=unit.sums)
             with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
                 acc[i, j, c] = 0.0 if unit.sums is F32 else 0
-            if staged:
+            if source is not None:
+                beside_stages(p, stages, lambda stage: _multiply(p, acc, stage), source(p))
+            elif staged:
                 in_stages(p, stages, lambda stage: _multiply(p, acc, stage))
             else:
                 in_steps(p, lambda stage: _multiply(p, acc, stage))

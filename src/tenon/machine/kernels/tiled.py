@@ -61,12 +61,12 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
         acc = k.local("a", tile.rows, tile.cols)
         with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols) as j:
             acc[i, j] = 0.0
-        in_steps(p, lambda stage: _multiply(p, acc, stage))
+        in_steps(p, lambda stage: multiply(p, acc, stage))
         store_results(p, acc, into)
     return k.done()
 
 
-def _multiply(p: GroupContext, acc: Tensor, stage: Index) -> None:
+def multiply(p: GroupContext, acc: Tensor, stage: Index) -> None:
     """Add the products of one step."""
     k, tile, wide = p.k, p.tile, p.depth.wide
     apart = tile.m // tile.rows  # neighbouring threads have neighbouring positions

@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.machine.algorithms.base import Algorithm, Problem, Stage
 from tenon.machine.algorithms.registry import candidates
-from tenon.machine.kernels.image import identity
+from tenon.machine.kernels.image import Image, identity
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import Layout, TensorType
 from tenon.network.ops.activation import Clip, Relu, Sigmoid
@@ -110,8 +110,14 @@ class SeparableConv(Operator):
         return one, replace(two, operands=tuple(Input(i + self.count - 1) for i in extras))
 
     def problem(self, site: Site) -> Problem:
-        """Both without epilogues."""
-        return tuple(replace(stage.conv, epilogue=identity) for stage in self.stages(site))
+        """Both without halos and epilogues."""
+        block = site.machine.block
+
+        def plain(image: Image) -> Image:
+            return Image(image.n, image.channels, image.h, image.w, block, dtype=image.dtype)
+
+        convs = (stage.conv for stage in self.stages(site))
+        return tuple(replace(s, x=plain(s.x), y=plain(s.y), epilogue=identity) for s in convs)
 
     def layouts(self, site: Site) -> Layouts:
         first, second = self.sites(site)

@@ -68,6 +68,7 @@ def optimize(
     passed: Passed = unseen,
     first: Sequence[Pass] = (),
     narrow: Sequence[Pass] = (),
+    pairs: Pass = SEPARABLE,
     fuse: bool = True,
     failures: Path | None = None,
 ) -> Graph:
@@ -78,7 +79,8 @@ def optimize(
 
     Level 0 does only what lowering requires, 1 cleans up, 2 also folds and fuses.  ``first`` are passes that run before
     all others.  ``narrow`` are passes that change element types (see ``passes.precision``); they run before operators
-    are fused.  Without ``fuse`` the pipeline ends there, with a graph of ONNX's own operators.
+    are fused.  ``pairs`` is the pass that joins depthwise and 1x1 convolutions.  Without ``fuse`` the pipeline ends
+    before that, with a graph of ONNX's own operators.
     ``verify`` checks the graph before, and after every pass.  With ``failures``, a folder, the result of every pass is
     compared with what it was given, and a model that a pass is wrong on is written there (see ``passes.validate``).
     ``log`` gets a line per pass that changed something and per rule that declined; ``passed`` is called after each
@@ -91,12 +93,13 @@ def optimize(
     if level >= KNOWN_BRANCHES.level:
         run(graph, KNOWN_BRANCHES, log)
     for body in [body for node in graph for body in node.bodies]:
-        optimize(body, verify, level, log, passed=passed, narrow=narrow, fuse=fuse, failures=failures)
+        optimize(body, verify, level, log, passed=passed, narrow=narrow, pairs=pairs, fuse=fuse, failures=failures)
     if verify:
         check(graph, "import")
     at = PIPELINE.index(INTEGER_SUMS)
     validator = None if failures is None else _validator(graph, failures)
-    for step in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
+    for listed in (*PIPELINE[:at], *narrow, *(PIPELINE[at:] if fuse else [DEAD])):
+        step = pairs if listed is SEPARABLE else listed
         if step.level > level:
             continue
         changes = run(graph, step, log, verify=verify)
