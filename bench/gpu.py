@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
-                                     [--precision fp32,fp16] [--tiles m=64] [--times] [--queued 200] [--jobs N]
-                                     [--batch 8]
+                                     [--precision fp32,fp16] [--tiles m=64] [--without NAMES] [--times]
+                                     [--queued 200] [--jobs N] [--batch 8]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
@@ -9,10 +9,11 @@ alternate between the targets, each after one that is not timed; and the largest
 relative to its largest output. Each target but host runs in every precision of --precision.
 
 --layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
-numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --times lists the microseconds of each kernel by the
-device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and to the host, of N
-that are queued on a CUDA stream.  --jobs N compiles in N processes, each of which also runs the network once, so that
-the driver's cache has its kernels when they are timed ("first answer" then tells nothing).
+numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --without leaves out algorithms by their names
+("separable-tiled,separable-staged": depthwise and 1x1 convolutions in two launches).  --times lists the microseconds of
+each kernel by the device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and
+to the host, of N that are queued on a CUDA stream.  --jobs N compiles in N processes, each of which also runs the
+network once, so that the driver's cache has its kernels when they are timed ("first answer" then tells nothing).
 --batch N runs N images at once, of ONNX models of one.
 
 The target "inductor" is PyTorch's compiler, recorded as one CUDA graph ("inductor:max-autotune-no-cudagraphs": in that
@@ -42,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
 import tenon.machine.algorithms.tiled as tiles
+from tenon.machine.algorithms import registry
 from tenon.machine.plan.program import Call
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM
@@ -57,6 +59,7 @@ def main() -> int:
             for name, _, number in (pair.partition("=") for pair in filter(None, options.tiles.split(",")))
         }
     )
+    registry.ALGORITHMS = tuple(each for each in registry.ALGORITHMS if each.name not in options.without.split(","))
     if options.layers:
         on_gpus = [target for target in options.targets.split(",") if target not in ("host", PEER)]
         for model, target in product(options.models, on_gpus):
@@ -88,6 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--tiles", default="")
+    parser.add_argument("--without", default="")
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--queued", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
