@@ -35,6 +35,7 @@ from tenon.machine.targets import find, host_cpu
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
+from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv as Operator
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.requantize import quantized_multipliers
@@ -181,6 +182,40 @@ def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
     assert site.input(0).layout.block == {70: 64, 17: 32, 20: 32, 3: 4}[x[1]]
     (result,) = run_site(op, site, arrays)
     np.testing.assert_array_equal(result, op.reference(*arrays))
+
+
+def operator_cases() -> Iterator[Case]:
+    """Those of convolutions: of floats, with operands of bf16, and of integers."""
+    for case in Operator.cases():
+        yield replace(case, inputs=tuple(case.arrays()), label=f"float_{case.label}")
+    for case in IntegerConv.cases():
+        yield case
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.label, marks=() if i % 16 == 1 else pytest.mark.slow)
+        for i, case in enumerate(operator_cases())
+    ],
+)
+def test_operator_cases(case: Case) -> None:
+    """With halos that are wider than needed."""
+    floats, arrays = case.label.startswith("float_"), case.arrays()
+    if floats:
+        arrays = [a.astype(BF16.numpy) if i < 2 and a is not None else a for i, a in enumerate(arrays)]
+    if floats and arrays[0] is not None and arrays[0].ndim > 4:
+        pytest.skip("three spatial axes are not compiled")
+    site = make_site(case.op, arrays, MACHINE if floats else ROW.machine, case.constant)
+    kinds = {type(each): each for each in reversed(case.op.candidates(site))}
+    for kind in (TileProducts, TilePatches):
+        if kind in kinds:
+            settled = settle(case.op, replace(site, algorithm=kinds[kind]), surplus=1)
+            (result,) = run_site(case.op, settled, arrays)
+            (expected,) = case.op.evaluate(arrays)
+            largest = float(np.abs(expected.astype(np.float32)).max())
+            atol = 2e-2 * largest if floats else 0
+            np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=atol)
 
 
 # ------------------------------------------------------------------------------------------------- the assembly
