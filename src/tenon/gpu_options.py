@@ -25,7 +25,7 @@ class GpuOptions:
     of such a folder that is only read.  ``reuse`` says whether kernels that another version of the driver has compiled
     for the same GPU are tried.  ``queue_window`` launches are queued before they are waited for (0: all).
     ``parameters`` is a file with the sizes of work groups, and ``tune`` one to which the first run adds those that it
-    lacks, measured (OpenCL only).  ``kernel_time`` is the longest time of a launch in milliseconds: longer ones are cut
+    lacks, measured.  ``kernel_time`` is the longest time of a launch in milliseconds: longer ones are cut
     into several (0: none is; OpenCL only).  ``performance`` and ``priority`` are hints, for drivers that take them.
     ``images``: weights ("on"), or weights and activations ("all"), that are loaded by fours are read from images, where
     the device has such so large ("auto": what it is known to read faster so; OpenCL only).

@@ -88,6 +88,7 @@ DEFINE(LinkComplete, (void *linker, void **made, size_t *size)) {
   return *made = (void *)(uintptr_t)code, *size = sizeof code, 0;
 }
 DEFINE(ModuleGetFunction, (void **function, void *module, const char *name)) { return *function = &object, 0; }
+DEFINE(FuncGetAttribute, (int *value, int attribute, void *function)) { return *value = 256, 0; }
 DEFINE(MemAlloc_v2, (uint64_t *address, size_t size)) {
   *address = has("no memory") ? 0 : (uint64_t)(uintptr_t)calloc(1, size);
   return *address ? 0 : 2;
@@ -120,6 +121,7 @@ DEFINE(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsign
   const uint64_t mutable = *(uint64_t *)parameters[1];
   sscanf(given("TEST_CUDA_KERNEL"), "%zu %zu %zu", &from, &to, &size);
   if (!recording) called("kernel %ld\n", number(stream));
+  if (*given("TEST_CUDA_THREADS")) called("threads %u\n", threads_x);
   return command(mutable + to, mutable + from, size);
 }
 DEFINE(GraphLaunch, (void *launched, void *stream)) {

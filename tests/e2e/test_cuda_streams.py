@@ -97,6 +97,25 @@ def test_streams_have_the_priority(priority: str, number: int, run: Run) -> None
     assert f"priority {number}" in run(f"priority={priority}")
 
 
+def test_groups_are_measured_once(run: Run, tmp_path: Path) -> None:
+    """The usual size wins where all are alike, as in the stand-in; a graph is recorded for each size."""
+    file = tmp_path / "groups"
+
+    def threads(*gpu: str) -> list[str]:
+        listed = run(*gpu, threads="listed")
+        assert listed[:2] == ["cuda ran y"] * 2
+        return [line for line in listed if line.startswith("threads")]
+
+    (usual,) = set(threads())
+    assert len(threads()) == 1
+    assert set(threads(f"tune={file}")) == {"threads 16", usual}
+    title, device, measured = file.read_text().splitlines()
+    assert (title, device, measured.split()[1]) == ("tenon gpu parameters 1", "device: Stand-in (CUDA)", "64")
+    assert threads(f"tune={file}") == [usual]
+    file.write_text(f"{title}\n{device}\n{measured.split()[0]} 16\n")
+    assert threads(f"parameters={file}") == ["threads 16"]
+
+
 STREAMS = """
 import ctypes, sys
 import numpy as np

@@ -7,6 +7,7 @@ devices, where it has any.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ def launches(listed: list[str]) -> list[Launch]:
     return [(int(first), int(threads), int(group)) for first, threads, group in made]
 
 
-USUAL = [(0, 16384, 64), (0, 65536, 64), (0, 65536, 256)]
+USUAL = [(0, 16384, 64), (0, 65536, 64), (0, 16384, 64)]
 
 
 def test_launches_are_cut_by_their_time(calls: Calls) -> None:
@@ -147,7 +148,7 @@ def test_launches_are_cut_by_their_time(calls: Calls) -> None:
     made = launches(calls("kernel_time=1", runs=2, time="100"))
     assert made[:3] == USUAL
     cut = made[3:]
-    assert [each for each in cut if each[0] == 0] == [(0, 8192, 64), (0, 9408, 64), (0, 9472, 256)]
+    assert [each for each in cut if each[0] == 0] == [(0, 8192, 64), (0, 9408, 64), (0, 8192, 64)]
     ends = [first + threads for first, threads, _ in cut]
     assert all(first in (0, end) for (first, _, _), end in zip(cut[1:], ends, strict=False))
     assert sum(threads for _, threads, _ in cut) == sum(threads for _, threads, _ in USUAL)
@@ -223,15 +224,23 @@ def test_groups_are_measured_once_for_all_networks_and_devices(calls: Calls, pla
     assert unwritten == "'net' failed on the device: the parameters cannot be written to /proc/groups"
 
 
-def test_tune_keeps_groups_in_a_file(place: Path, tmp_path: Path) -> None:
-    if reason := why_not("opencl"):
+@pytest.mark.parametrize("language", ["opencl", "vulkan", "cuda"])
+def test_tune_keeps_groups_in_a_file(language: str, place: Path, tmp_path: Path) -> None:
+    needs_compiler(language)
+    if reason := why_not(language):
         pytest.skip(reason)
     given = ("--table", tmp_path / "table", "--gpu-parameters", tmp_path / "groups")
     content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 300]}, ["y"]).SerializeToString()
     (tmp_path / "net.onnx").write_bytes(content)
-    done = command("tune", tmp_path / "net.onnx", "--target", "opencl", *given)
+    done = command("tune", tmp_path / "net.onnx", "--target", language, *given)
     assert (done.returncode, f"work groups in {tmp_path / 'groups'}" in done.stdout) == (0, True), done.stderr
-    assert len((tmp_path / "groups").read_text().splitlines()) == 3
+    stated = (tmp_path / "groups").read_text()
+    assert len(stated.splitlines()) == 3
+    x, bundle = np.linspace(-3, 3, 300, dtype=np.float32)[None], tenon.compile(content, target=language, no_tuning=True)
+    for size in (16, 128):
+        (tmp_path / "groups").write_text(re.sub(r"\d+\n$", f"{size}\n", stated))
+        with tenon.open(bundle, gpu={"parameters": tmp_path / "groups"}) as engine:
+            np.testing.assert_allclose(engine.run(x)["y"], np.tanh(x), atol=1e-6)
     done = command("tune", tmp_path / "net.onnx", "--target", "x86-64", *given)
     assert (done.returncode, "x86-64 has no work groups to choose" in done.stderr) == (2, True), done.stderr
 

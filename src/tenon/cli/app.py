@@ -282,7 +282,7 @@ def tune_command(
         typer.Option(
             "--gpu-parameters",
             metavar="FILE",
-            help="Measure sizes of work groups, too, and add them to this file (with --target opencl).",
+            help="Measure sizes of work groups, too, and add them to this file (on GPUs).",
         ),
     ] = None,
     printing: PrintOptions,

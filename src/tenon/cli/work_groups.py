@@ -1,5 +1,5 @@
 """Sizes of work groups of kernels on GPUs: the first run of a network measures them, and adds them to a file
-(``runtime/c/opencl_parameters.c``)."""
+(``runtime/c/device_groups.c``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenon.runtime.engine import open_bundle
 
 def check_groups(options: Options, runner: Runner | None, path: Path) -> None:
     """Raises InputError where sizes of work groups cannot be measured, or not be written to the file."""
-    if find(options.target).backend != "opencl":
+    if find(options.target).backend not in ("opencl", "vulkan", "cuda"):
         raise InputError(
             f"--gpu-parameters: target {options.target} has no work groups to choose: give --target opencl"
         )

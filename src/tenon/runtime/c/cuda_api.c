@@ -19,6 +19,7 @@
   F(LinkDestroy, (void *linker)) \
   F(ModuleUnload, (void *module)) \
   F(ModuleGetFunction, (void **function, void *module, const char *name)) \
+  F(FuncGetAttribute, (int *value, int attribute, void *function)) \
   F(MemAlloc_v2, (uint64_t *address, size_t size)) \
   F(MemFree_v2, (uint64_t address)) \
   F(MemHostAlloc, (void **address, size_t size, unsigned flags)) \

@@ -1,75 +1,5 @@
 /* Runs a network on a CUDA device: copies and launches are recorded once as a graph.  It stands behind
-   cuda_api.c. */
-
-enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
-enum { CUDA_NO_MEMORY = 2, CUDA_NO_BINARY = 209, CUDA_INVALID_PTX = 218, CUDA_NEWER_PTX = 222 };
-enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
-enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
-static const size_t CUDA_IDLE = SIZE_MAX; /* the slot of the time until the next command */
-
-/* What a timed run records: an event behind each command, and what its time is of. */
-typedef struct {
-  void *event;
-  size_t slot;
-} CudaStamp;
-
-struct DeviceQueue {
-  const DeviceNetwork *network;
-  DeviceOptions options;
-  int device;
-  void *context, *module, *stream, *graph, **kernels;
-  uint64_t regions[DEVICE_REGIONS];
-  void *timed;  /* the graph of a timed run, with its events */
-  void *inside; /* that of a run without copies from and to the host */
-  void *queued; /* an event behind the last run on a stream of the caller's */
-  CudaStamp *stamps;
-  size_t stamp_count, stamp_room, event_count; /* events are kept for the next timed run */
-  int stamping;   /* while a timed run is recorded or queued */
-  uint8_t *ports; /* the mutable region, and a number, in memory that the device can copy from and to by itself */
-};
-
-static int cuda_failed(int status, const char *doing) {
-  const char *text = NULL;
-  if (device_is_own(status)) return status;
-  cu.GetErrorString(status, &text);
-  device_failed(status, "CUDA: %s (status %d) while %s", text ? text : "unknown error", status, doing);
-  return status == CUDA_NO_MEMORY ? DEVICE_NO_MEMORY : status;
-}
-
-static int cuda_find(int *device) {
-  int status = device_may_call();
-  if (status == 0) status = cuda_load();
-  if (status) return status;
-  status = cu.Init(0);
-  if (status == 0) status = cu.DeviceGet(device, 0);
-  return status ? cuda_failed(status, "looking for a CUDA device") : 0;
-}
-
-typedef struct {
-  char name[256], driver[32], version[64];
-} CudaFacts;
-
-static CudaFacts cuda_facts(int device) {
-  CudaFacts facts = {"", "", ""};
-  int number = 0, major = 0, minor = 0;
-  cu.DeviceGetName(facts.name, sizeof facts.name, device);
-  cu.DriverGetVersion(&number);
-  cu.DeviceGetAttribute(&major, CUDA_MAJOR, device);
-  cu.DeviceGetAttribute(&minor, CUDA_MINOR, device);
-  snprintf(facts.driver, sizeof facts.driver, "CUDA %d.%d", number / 1000, number % 1000 / 10);
-  snprintf(facts.version, sizeof facts.version, "compute capability %d.%d", major, minor);
-  return facts;
-}
-
-static const char *device_facts(void) {
-  int device, units = 0;
-  size_t memory = 0;
-  if (cuda_find(&device)) return "";
-  const CudaFacts facts = cuda_facts(device);
-  cu.DeviceGetAttribute(&units, CUDA_UNITS, device);
-  cu.DeviceTotalMem_v2(&memory, device);
-  return device_described(facts.name, facts.driver, facts.version, (unsigned)units, memory);
-}
+   device_groups.c. */
 
 /* Where the driver's compiler leaves its report. */
 typedef struct {
@@ -94,10 +24,22 @@ static int cuda_refused(const CudaReport *report, int status) {
   return status;
 }
 
+/* A kernel that needs many registers runs in smaller groups, where any will do. */
+static void cuda_group(DeviceQueue *d, size_t step) {
+  const unsigned stated = d->network->steps[step].group;
+  DeviceGroup *own = &d->groups[step];
+  int largest = 0;
+  own->group = own->largest = stated ? stated : DEVICE_GROUP;
+  if (cu.FuncGetAttribute(&largest, CUDA_LARGEST_GROUP, d->kernels[step]) != 0 || largest <= 0 || stated) return;
+  own->largest = (size_t)largest;
+  if (own->group > own->largest) own->group = own->largest;
+}
+
 static int cuda_functions(DeviceQueue *d) {
   for (size_t i = 0; i < d->network->step_count; i++) {
     const int status = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
     if (status) return cuda_failed(status, "finding the kernels");
+    cuda_group(d, i);
   }
   return 0;
 }
@@ -164,7 +106,7 @@ static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
 
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceStep *s = &d->network->steps[step];
-  const size_t group = s->group ? s->group : s->threads < DEVICE_GROUP ? s->threads : DEVICE_GROUP;
+  const size_t usual = d->groups[step].group, group = s->threads < usual ? s->threads : usual;
   const unsigned groups = (unsigned)((s->threads + group - 1) / group);
   void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
@@ -240,22 +182,40 @@ static int cuda_priority(const DeviceOptions *o) {
 static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   int status = cuda_find(&d->device);
   if (status) return status;
+  snprintf(d->name, sizeof d->name, "%s (CUDA)", cuda_facts(d->device).name);
+  d->groups = calloc(d->network->step_count + 1, sizeof *d->groups);
+  if (!d->groups) return device_failed(DEVICE_NO_MEMORY, "out of memory");
   status = cu.DevicePrimaryCtxRetain(&d->context, d->device);
   if (status == 0) status = cu.CtxSetCurrent(d->context);
   if (status == 0) status = cu.StreamCreateWithPriority(&d->stream, CUDA_NON_BLOCKING, cuda_priority(&d->options));
   if (status) return cuda_failed(status, "opening the CUDA device");
   if ((status = cuda_build(d)) != 0) return status;
+  device_use_stated_groups(d);
   if ((status = cuda_allocate(d, weights)) != 0) return status;
   return d->network->reads ? 0 : cuda_record(d, cuda_enqueue, &d->graph);
 }
 
-static void queue_close(DeviceQueue *d) {
-  if (!d->context) return;
-  cu.CtxSetCurrent(d->context);
-  if (d->queued) cu.EventSynchronize(d->queued);
+static void cuda_destroy_graphs(DeviceQueue *d) {
   if (d->graph) cu.GraphExecDestroy(d->graph);
   if (d->timed) cu.GraphExecDestroy(d->timed);
   if (d->inside) cu.GraphExecDestroy(d->inside);
+  d->graph = d->timed = d->inside = NULL;
+}
+
+/* Records the launches again. */
+static int queue_regroup(DeviceQueue *d) {
+  const int status = cu.CtxSetCurrent(d->context);
+  if (status) return cuda_failed(status, "recording the network");
+  cuda_destroy_graphs(d);
+  return d->network->reads ? 0 : cuda_record(d, cuda_enqueue, &d->graph);
+}
+
+static void queue_close(DeviceQueue *d) {
+  free(d->groups);
+  if (!d->context) return;
+  cu.CtxSetCurrent(d->context);
+  if (d->queued) cu.EventSynchronize(d->queued);
+  cuda_destroy_graphs(d);
   if (d->queued) cu.EventDestroy_v2(d->queued);
   for (size_t i = 0; i < d->event_count; i++) cu.EventDestroy_v2(d->stamps[i].event);
   free(d->stamps);
@@ -289,7 +249,8 @@ static int cuda_run(DeviceQueue *d, void *graph, uint8_t *tensors) {
 }
 
 static int device_run(DeviceQueue *d, uint8_t *tensors) {
-  return cuda_run(d, d->graph, tensors);
+  const int status = d->options.tune && !d->is_tuned ? device_tune(d, tensors) : 0;
+  return status ? status : cuda_run(d, d->graph, tensors);
 }
 
 /* With an event behind each command, whose launches follow each other as in other runs. */

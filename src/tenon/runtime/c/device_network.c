@@ -36,6 +36,11 @@ typedef struct {
   unsigned images; /* those that it can read, as bits (OpenCL) */
 } DeviceStep;
 
+/* The threads of a work group of a step here, and the most that there can be. */
+typedef struct {
+  size_t group, largest;
+} DeviceGroup;
+
 typedef struct {
   size_t offset, size; /* in the mutable region */
 } DevicePort;

@@ -12,8 +12,6 @@ enum { OPENCL_SECOND = DEVICE_REGIONS, OPENCL_OBJECTS, OPENCL_KINDS = 3, OPENCL_
 
 /* How a step is launched here. */
 typedef struct {
-  size_t group;     /* threads of a group */
-  size_t largest;   /* ... and the most that there can be */
   unsigned slices;  /* launches that it is cut into */
   uint64_t longest; /* nanoseconds of its longest launch, in a run that measures them */
 } OpenclStep;
@@ -23,6 +21,7 @@ struct DeviceQueue {
   DeviceOptions options;
   void *device, *context, *queue, *program, *regions[DEVICE_REGIONS], **kernels;
   char name[256];
+  DeviceGroup *groups; /* of each step */
   OpenclStep *steps;
   const OpenclQuirk *quirk;
   DeviceImages images_read;

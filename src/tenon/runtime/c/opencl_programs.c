@@ -3,7 +3,7 @@
 /* How a step is launched: a kernel that needs many registers runs in smaller groups, where any will do. */
 static int opencl_step(DeviceQueue *d, size_t step, void *device) {
   const DeviceStep *s = &d->network->steps[step];
-  OpenclStep *own = &d->steps[step];
+  DeviceGroup *own = &d->groups[step];
   own->group = s->group ? s->group : DEVICE_GROUP;
   own->largest = own->group;
   cl.GetKernelWorkGroupInfo(

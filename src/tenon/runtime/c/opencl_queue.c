@@ -1,4 +1,4 @@
-/* Runs a network on an OpenCL device: launches in the order of one queue.  It stands behind opencl_parameters.c. */
+/* Runs a network on an OpenCL device: launches in the order of one queue.  It stands behind device_groups.c. */
 
 static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
   int status = 0;
@@ -48,7 +48,9 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   DeviceIdentity id;
   int status = opencl_find(&d->device);
   if (status) return status;
-  if (!(d->steps = calloc(d->network->step_count + 1, sizeof *d->steps))) return opencl_out_of_memory();
+  d->steps = calloc(d->network->step_count + 1, sizeof *d->steps);
+  d->groups = calloc(d->network->step_count + 1, sizeof *d->groups);
+  if (!d->steps || !d->groups) return opencl_out_of_memory();
   cl.GetDeviceInfo(d->device, OPENCL_NAME, sizeof d->name, d->name, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_VERSION, sizeof version, version, NULL);
   cl.GetDeviceInfo(d->device, OPENCL_DRIVER, sizeof driver, driver, NULL);
@@ -57,10 +59,7 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   device_identify(&id, d->name, version, d->build_options, driver);
   if ((status = opencl_connect(d, version)) != 0) return status;
   if ((status = opencl_build(d, d->device, &id)) != 0) return status;
-  const DeviceContent *stated = &d->options.parameters_in_memory;
-  opencl_use_parameters(d, opencl_parameters_of(device_copied(stated), stated->size));
-  if (d->options.parameters) opencl_use_parameters(d, opencl_read_parameters(d->options.parameters));
-  if (d->options.tune) d->is_tuned = opencl_use_parameters(d, opencl_read_parameters(d->options.tune));
+  device_use_stated_groups(d);
   if ((status = opencl_allocate(d, weights)) != 0) return status;
   return opencl_bind(d);
 }
@@ -74,6 +73,7 @@ static void queue_close(DeviceQueue *d) {
   if (d->queue) cl.ReleaseCommandQueue(d->queue);
   if (d->context) cl.ReleaseContext(d->context);
   free(d->steps);
+  free(d->groups);
 }
 
 /* Where a command leaves its event, in a timed run. */
@@ -113,7 +113,7 @@ static int opencl_enqueue(DeviceQueue *d, size_t step, size_t first, size_t thre
 
 /* Whole groups, of which the kernel leaves out what is too much, in slices of as many groups. */
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
-  const size_t threads = d->network->steps[step].threads, group = d->steps[step].group;
+  const size_t threads = d->network->steps[step].threads, group = d->groups[step].group;
   int status = 0;
   for (unsigned i = 0; status == 0 && i < d->network->steps[step].loops; i++) {
     status = cl.SetKernelArg(d->kernels[step], DEVICE_REGIONS + i, sizeof(int), &iterations[i]);

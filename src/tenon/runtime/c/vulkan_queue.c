@@ -41,6 +41,9 @@ struct DeviceQueue {
   const DeviceNetwork *network;
   DeviceOptions options;
   void *instance, *physical, *device, *queue, **kernels;
+  char name[288]; /* of the device in files of groups, which OpenCL has sections of its own in */
+  DeviceGroup *groups; /* of each step */
+  int is_tuned;        /* the sizes of groups are chosen, if they are to be */
   void *commands; /* the command buffer that is being recorded */
   void *recorded; /* that of a run which is known before */
   void *passing;  /* that of a run which is recorded while it runs */
@@ -109,6 +112,24 @@ static int vulkan_choose(DeviceQueue *d) {
     d->family = (uint32_t)family;
   }
   return best < 0 ? device_failed(DEVICE_NONE, "there is no Vulkan device that runs compute shaders") : 0;
+}
+
+/* Groups of the usual size, where any will do. */
+static int vulkan_groups(DeviceQueue *d) {
+  const DeviceNetwork *n = d->network;
+  VulkanProperties about;
+  vk.GetPhysicalDeviceProperties(d->physical, &about);
+  snprintf(d->name, sizeof d->name, "%s (Vulkan)", about.name);
+  const uint32_t *limits = &about.limits.words[VULKAN_GROUP_LIMIT]; /* of threads in all, and along the first axis */
+  const uint32_t most = limits[0] < limits[1] ? limits[0] : limits[1];
+  d->groups = calloc(n->step_count + 1, sizeof *d->groups);
+  if (!d->groups) return device_failed(DEVICE_NO_MEMORY, "out of memory");
+  for (size_t i = 0; i < n->step_count; i++) {
+    const unsigned stated = n->steps[i].group;
+    d->groups[i].group = stated ? stated : DEVICE_GROUP;
+    d->groups[i].largest = stated ? stated : most;
+  }
+  return 0;
 }
 
 static int vulkan_lacks(const char *device, const char *what) {
@@ -383,13 +404,15 @@ static const DeviceModule *vulkan_module(const DeviceQueue *d, const DeviceShade
   return needs_16_bits && has_16_bits ? &s->with_16_bits : &s->usual;
 }
 
+/* The pipeline of a shader, whose groups have so many threads. */
 static int vulkan_pipeline(DeviceQueue *d, unsigned shader, unsigned group) {
   enum { WORD = sizeof(uint32_t) };
-  static const VulkanConstant constants[] = {{0, 0, WORD}, {1, WORD, WORD}, {2, 2 * WORD, WORD}};
+  static const VulkanConstant constants[] = {
+      {0, 0, WORD}, {1, WORD, WORD}, {2, 2 * WORD, WORD}, {3, 3 * WORD, WORD}};
   const VulkanFloats floats = vulkan_floats(d->physical);
   const uint32_t facts[] = {
-      (uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats), d->subgroup};
-  const VulkanConstants values = {3, constants, sizeof facts, facts};
+      (uint32_t)vulkan_keeps_denorms(&floats, 16), (uint32_t)vulkan_rounds16(&floats), d->subgroup, group};
+  const VulkanConstants values = {4, constants, sizeof facts, facts};
   const DeviceModule *module = vulkan_module(d, &device_shaders[shader], group);
   uint32_t *words = malloc(module->size);
   if (!words) return VULKAN_NO_HOST_MEMORY;
@@ -400,7 +423,7 @@ static int vulkan_pipeline(DeviceQueue *d, unsigned shader, unsigned group) {
                          .stage = {.type = VULKAN_STAGE,
                                    .stage = VULKAN_SHADER,
                                    .entry = "main",
-                                   .constants = module != &device_shaders[shader].usual ? &values : NULL},
+                                   .constants = &values},
                          .layout = d->layout};
   int status = vk.CreateShaderModule(d->device, &code, NULL, &made.stage.module);
   free(words);
@@ -443,16 +466,31 @@ static void vulkan_keep(DeviceQueue *d, const DeviceIdentity *id) {
   free(data);
 }
 
+/* Those of the network's shaders, by the sizes of groups of the steps that run them. */
+static int vulkan_create_pipelines(DeviceQueue *d) {
+  int status = 0;
+  for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
+    const unsigned shader = d->network->bindings[i].shader;
+    if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader, (unsigned)d->groups[i].group);
+  }
+  return status ? vulkan_failed(status, "loading the kernels") : 0;
+}
+
+static void vulkan_destroy_pipelines(DeviceQueue *d) {
+  for (unsigned i = 0; i < VULKAN_SHADERS; i++) {
+    if (d->pipelines[i]) vk.DestroyPipeline(d->device, d->pipelines[i], NULL);
+    d->pipelines[i] = 0;
+  }
+}
+
 static int vulkan_pipelines(DeviceQueue *d) {
   const VulkanCache empty = {.type = VULKAN_CACHE};
   DeviceIdentity id;
   vulkan_identify(d, &id);
   const int is_kept = vulkan_cache(d, &id);
   int status = is_kept ? 0 : vk.CreatePipelineCache(d->device, &empty, NULL, &d->cache);
-  for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {
-    const unsigned shader = d->network->bindings[i].shader;
-    if (!d->pipelines[shader]) status = vulkan_pipeline(d, shader, d->network->steps[i].group);
-  }
+  if (status) return vulkan_failed(status, "loading the kernels");
+  status = vulkan_create_pipelines(d);
   if (status == 0 && !is_kept) vulkan_keep(d, &id);
-  return status ? vulkan_failed(status, "loading the kernels") : 0;
+  return status;
 }

@@ -1,10 +1,10 @@
 /* Runs a network on a Vulkan device by one command buffer, which is recorded once; where a run computes which steps run,
-   or is timed, its command buffers are recorded while it runs.  It stands behind vulkan_queue.c. */
+   or is timed, its command buffers are recorded while it runs.  It stands behind device_groups.c. */
 
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceNetwork *n = d->network;
   const DeviceBinding *b = &n->bindings[step];
-  const size_t group = n->steps[step].group ? n->steps[step].group : DEVICE_GROUP;
+  const size_t group = d->groups[step].group;
   const size_t groups = (n->steps[step].threads + group - 1) / group;
   const uint32_t columns = groups < VULKAN_MOST_GROUPS ? (uint32_t)groups : VULKAN_MOST_GROUPS;
   int first[VULKAN_MOST_OPERANDS];
@@ -111,15 +111,26 @@ static int queue_open(DeviceQueue *d, const uint8_t *weights) {
   if (status == 0) status = vulkan_device(d);
   if (status == 0) status = vulkan_regions(d, weights);
   if (status == 0) status = vulkan_interface(d);
-  if (status == 0) status = vulkan_pipelines(d);
+  if (status == 0) status = vulkan_groups(d);
+  if (status) return status;
+  device_use_stated_groups(d);
+  status = vulkan_pipelines(d);
+  return status || d->network->reads ? status : vulkan_record(d, &d->recorded);
+}
+
+/* Makes the pipelines again, whose groups have these sizes, and records their launches. */
+static int queue_regroup(DeviceQueue *d) {
+  vk.DeviceWaitIdle(d->device);
+  vulkan_destroy_pipelines(d);
+  if (d->recorded) vk.FreeCommandBuffers(d->device, d->command_pool, 1, &d->recorded);
+  d->recorded = NULL;
+  const int status = vulkan_create_pipelines(d);
   return status || d->network->reads ? status : vulkan_record(d, &d->recorded);
 }
 
 static void vulkan_close_device(DeviceQueue *d) {
   vk.DeviceWaitIdle(d->device);
-  for (unsigned i = 0; i < VULKAN_SHADERS; i++) {
-    if (d->pipelines[i]) vk.DestroyPipeline(d->device, d->pipelines[i], NULL);
-  }
+  vulkan_destroy_pipelines(d);
   if (d->clock) vk.DestroyQueryPool(d->device, d->clock, NULL);
   if (d->cache) vk.DestroyPipelineCache(d->device, d->cache, NULL);
   if (d->pool) vk.DestroyDescriptorPool(d->device, d->pool, NULL);
@@ -135,6 +146,7 @@ static void vulkan_close_device(DeviceQueue *d) {
 static void queue_close(DeviceQueue *d) {
   if (d->device) vulkan_close_device(d);
   if (d->instance) vk.DestroyInstance(d->instance, NULL);
+  free(d->groups);
 }
 
 /* By the command buffer of all runs, or by those of this one. */
@@ -161,7 +173,8 @@ static int vulkan_run(DeviceQueue *d, void *recorded, uint8_t *tensors) {
 }
 
 static int device_run(DeviceQueue *d, uint8_t *tensors) {
-  return vulkan_run(d, d->recorded, tensors);
+  const int status = d->options.tune && !d->is_tuned ? device_tune(d, tensors) : 0;
+  return status ? status : vulkan_run(d, d->recorded, tensors);
 }
 
 /* With timestamps, between which every command waits for those before. */

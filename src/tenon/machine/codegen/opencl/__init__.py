@@ -38,7 +38,7 @@ LANGUAGE = DeviceLanguage(
         "opencl_device.c",
         "opencl_images.c",
         "opencl_programs.c",
-        "opencl_parameters.c",
+        "device_groups.c",
         "opencl_queue.c",
         "opencl_runs.c",
     ),

@@ -13,7 +13,7 @@ LANGUAGE = DeviceLanguage(
     suffix=".comp",
     title="GLSL",
     dialect=GlslPrograms,
-    host=("vulkan_api.c", "vulkan_shaders.c", "vulkan_queue.c", "vulkan_runs.c"),
+    host=("vulkan_api.c", "vulkan_shaders.c", "vulkan_queue.c", "device_groups.c", "vulkan_runs.c"),
     reads="vulkan_reads.c",
     embedded=embedded,
 )

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.backend import KernelLaunch
-from tenon.machine.codegen.gpu.words import ARRAYS, GROUP, NAMES, OPERANDS, WordC, paired
+from tenon.machine.codegen.gpu.words import ARRAYS, NAMES, OPERANDS, WordC, paired
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.vulkan.shared_arrays import four_of, shared_in_fours
 from tenon.machine.kernel_ir.index import Index
@@ -140,7 +140,7 @@ layout(constant_id = 2) const uint subgroup_size = 32; /* threads that exchange 
 #else
 #define THREAD gl_LocalInvocationID.x
 #endif
-{extensions}layout(local_size_x = 64) in;
+{extensions}layout(local_size_x = 64, local_size_x_id = 3) in; /* of work items: the host says how many */
 {buffers}
 layout(push_constant) uniform Operands {{ int first[{operands}]; }};
 {text}
@@ -357,7 +357,7 @@ def _start(step: KernelLaunch) -> str:
         return f"  int block = {_GROUP}, thread = int(THREAD);\n  if (block >= {groups.count}) return;"
     if step.work_items is None:
         return "  if (gl_LocalInvocationID.x > 0u) return;"
-    item = f"  int item = {_GROUP} * {GROUP} + int(gl_LocalInvocationID.x);"
+    item = f"  int item = {_GROUP} * int(gl_WorkGroupSize.x) + int(gl_LocalInvocationID.x);"
     return f"{item}\n  if (item >= {step.work_items.length}) return;"
 
 
