@@ -20,6 +20,7 @@ from tenon.formats.wire.encryption import Key
 from tenon.formats.wire.stored_files import Transform, stored_as
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.obfuscate import obfuscated, port_names
+from tenon.machine.codegen.speed_up import predicted
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.machine import for_precision, with_product
 from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
@@ -294,7 +295,7 @@ def inspect(
 
     Takes a model, or a graph returned by ``load``; arguments are those of ``compile``.  The description has inputs,
     outputs, operators, parameters, multiply-accumulates, memory, and for quantised models what is left in float.
-    Raises ModelError and InputError.
+    Where ``threads`` is more than one, it has the predicted speed-up.  Raises ModelError and InputError.
     """
     chosen = _options(options, changes)
     compilation = _resolved(chosen)
@@ -311,6 +312,9 @@ def inspect(
     arithmetic = compilation.arithmetic_of(given) if is_quantised(given) else "float"
     reasons, moves = (tuple((p.where, p.what) for p in problems) for problems in (left, requantised_moves(given)))
     description = replace(description, arithmetic=arithmetic, left_in_float=reasons, requantised=moves)
+    machine = compilation.setting.machine
+    if (chosen.threads or 1) > 1 and find_backend(compilation.target.backend).launch == "call":
+        description = replace(description, speed_up=predicted(program, machine.stream))
     return replace(description, compiled=operators(graph)), graph
 
 

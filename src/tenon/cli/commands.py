@@ -298,6 +298,11 @@ def inspect_model(
             counts.add_row(name, str(n))
         if operators:
             console.print(counts)
+    if description.speed_up:
+        predicted = table("threads", "predicted speed-up", right=(0, 1))
+        for threads, factor in description.speed_up.items():
+            predicted.add_row(str(threads), f"{factor:.2f}")
+        console.print(predicted)
     if description.left_in_float:
         integers = description.arithmetic != "float"
         kept = table("left in float" if integers else "left in f32", "because")

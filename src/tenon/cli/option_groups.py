@@ -278,6 +278,9 @@ class InspectOptions(PlanOptions):
     """Options of ``tenon inspect``."""
 
     no_tuning: NoTuning = False
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Predict the speed-up of up to this many threads.")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tenon.machine.plan.loops import with_bodies
@@ -61,6 +62,8 @@ class Description:
     computed in f32; and why."""
     requantised: tuple[tuple[str, str], ...] = ()
     """Layers that only move integers, to a tensor of another scale or zero point, and both quantisations."""
+    speed_up: Mapping[int, float] | None = None
+    """How many times as fast as with one thread the network is predicted to be, by the number of threads."""
     possible_states: tuple[tuple[str, str], ...] = ()
     """Inputs that may be states, by their names, and the outputs that would follow them."""
 
