@@ -42,8 +42,8 @@ static inline int tiles_ready(void) {{
   if (!answer) {{
     long result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
     __asm__ volatile("syscall" : "+a"(result) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-    answer = result == 0 ? 1 : -1;
-    __atomic_store_n(&tiles_asked, answer, __ATOMIC_RELAXED);
+    const int own = result == 0 ? 1 : -1; /* of threads that ask at the same time, one decides for all */
+    if (__atomic_compare_exchange_n(&tiles_asked, &answer, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) answer = own;
   }}
   return answer > 0;
 }}
