@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
+import tenon
 from evaluate import evaluate
 from keras_models import archive, functional, h5, layer, sequential, small, start
 from real import ROOT
@@ -177,6 +178,27 @@ def test_simple_rnn_and_go_backwards() -> None:
     for t in reversed(range(5)):
         h = np.tanh(x[:, t] @ kernel + h @ state + bias)
     np.testing.assert_allclose(run(graph, x)[0], h, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_stateful_layers(kind: str) -> None:
+    """Two runs of five steps give what one of ten does; after a reset, the first five again."""
+    gates, reference = (4, lstm) if kind == "LSTM" else (3, gru)
+    bias = some(*((2, 4 * gates) if kind == "GRU" else (4 * gates,)), seed=3)
+    kernel, state, x = some(3, 4 * gates, seed=1), some(4, 4 * gates, seed=2), some(1, 10, 3)
+    rnn = {"name": "r", "units": 4, "stateful": True, "return_sequences": True, "reset_after": True}
+    start = {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [1, 5, 3]}}
+    arrays = {"r/cell/kernel": kernel, "r/cell/recurrent_kernel": state, "r/cell/bias": bias}
+    content = h5(sequential(start, {"class_name": kind, "config": rnn}), {"r": arrays})
+    graph = importers.load(content)
+    assert graph.states == {f"r_{part}": i for i, part in enumerate("hc"[: gates - 2], 1)}
+    expected = reference(x.astype(np.float64), kernel, state, bias)
+    with tenon.open(tenon.compile(graph, no_tuning=True)) as engine:
+        for part in (0, 5, 0):
+            if part == 0:
+                engine.reset()
+            (result, *_) = engine.run({"x": x[:, part : part + 5]}).values()
+            np.testing.assert_allclose(result, expected[:, part : part + 5], atol=1e-5)
 
 
 def test_bidirectional() -> None:

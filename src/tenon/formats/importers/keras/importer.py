@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from tenon.errors import FormatError, ShapeError
@@ -12,7 +13,7 @@ from tenon.formats.graph_builder.node_context import AttributeName, NodeContext,
 from tenon.formats.importers.keras.weights import KerasWeights
 from tenon.network.graph.bind import remedy
 from tenon.network.graph.graph import Array, Graph, Value
-from tenon.network.graph.types import DType, TensorType
+from tenon.network.graph.types import F32, DType, TensorType, tensor
 from tenon.network.graph.writer import is_known
 
 MODELS = frozenset({"Functional", "Model", "Sequential"})
@@ -30,6 +31,8 @@ class KerasImporter:
         self.version = version
         self.functions = functions
         self.names: dict[Value, str] = {}
+        self.states: list[str] = []
+        """Outputs that are the states of the next run."""
         self.builder.remember()
 
     def run(self, config: Mapping[str, Any], weights: KerasWeights) -> Graph:
@@ -42,7 +45,7 @@ class KerasImporter:
         outputs = list[Value]()
         for value in self.model(config, weights, None, "", 0):
             outputs.append(self.again(value) if value in outputs or value in self.builder.graph.inputs else value)
-        return self.builder.finish([self.name_of(value) for value in outputs])
+        return self.builder.finish([*(self.name_of(value) for value in outputs), *self.states])
 
     def again(self, value: Value) -> Value:
         """A copy, for an output that is given more than once or is an input."""
@@ -354,6 +357,19 @@ class KerasLayer(NodeContext):
     def first(self) -> bool:
         """Whether channels come first."""
         return bool(self.get("data_format", "channels_last") == "channels_first")
+
+    def state(self, name: str, *dims: int) -> Value:
+        """A new input of the graph: what the layer kept of the run before."""
+        stem = f"{self.builder.origin.layer}_{name}"
+        names = chain([stem], (f"{stem}_{i}" for i in count(1)))
+        return self.builder.input(next(n for n in names if n not in self.builder.scope), tensor(F32, *dims))
+
+    def next_state(self, before: Value, after: Value) -> None:
+        """What a state will be in the next run: a new output of the graph."""
+        name = f"{before.name}_out"
+        self.builder[name] = self.builder.add("Identity", after)
+        self.importer.states.append(name)
+        self.builder.states[before.name] = name
 
     def inner(self, entry: Mapping[str, Any], weights: KerasWeights, inputs: Sequence[Value]) -> KerasLayer:
         """A layer that this one wraps."""

@@ -73,9 +73,8 @@ def _weights(layer: KerasLayer, weights: KerasWeights) -> list[Array]:
 
 
 def _check(layer: KerasLayer) -> None:
-    for name, what in (("stateful", "state kept between runs"), ("time_major", "time before the batch")):
-        if layer.get(name, False):
-            raise RefusedError(f"{what} is not supported")
+    if layer.get("time_major", False):
+        raise RefusedError("time before the batch is not supported")
 
 
 def _attributes(layer: KerasLayer, units: int) -> dict[str, Any]:
@@ -94,13 +93,17 @@ def _passed(layer: KerasLayer, weights: KerasWeights, x: Value, states: Sequence
     x = builder.reverse(x, [1]) if layer.get("go_backwards", False) else x
     arrays = _weights(layer, weights)
     constants = [builder.constant(np.ascontiguousarray(a, np.float32), "weights") for a in arrays]
-    initial = [builder.reshape(s, (1, *builder.dims(s))) for s in states]
+    parts, size = ("h", "c") if kind == "LSTM" else ("h",), (builder.dims(x)[0], arrays[1].shape[2])
+    kept = [layer.state(part, *size) for part in parts] if layer.get("stateful", False) and not states else []
+    initial = [builder.reshape(s, (1, *builder.dims(s))) for s in kept or states]
     attributes = _attributes(layer, arrays[1].shape[2])
     y, *last = builder.recurrent(
         _OPS[kind], [builder.transpose(x, (1, 0, 2)), *constants, None, *initial], **attributes
     )
     steps, _, n, units = builder.dims(y)
-    last = [builder.reshape(v, (n, units)) for v in last[: 2 if kind == "LSTM" else 1]]
+    last = [builder.reshape(v, (n, units)) for v in last[: len(parts)]]
+    for before, after in zip(kept, last, strict=False):
+        layer.next_state(before, after)
     if not layer.get("return_sequences", False):
         return last[0], last
     return builder.transpose(builder.reshape(y, (steps, n, units)), (1, 0, 2)), last
