@@ -168,7 +168,7 @@ def _cuts_well(leaf: Conv, tile: OutputTile) -> bool:
     """Whether columns can be cut short: tiles are alike, so that as many of them are needed of every intermediate
     result, and narrow."""
     whole = leaf.y.w % tile.cols == 0 and leaf.y.h % tile.rows == 0
-    return whole and tile.cols <= max(4, leaf.y.w // 4)
+    return whole and tile.cols <= max(2, leaf.y.w // 4)
 
 
 def _leaf(s: Conv, b: StrassenBlocking) -> Conv:

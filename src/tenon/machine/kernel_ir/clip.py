@@ -250,9 +250,10 @@ class _Clipping:
     def without_unread(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements, with those loops cut short that store what others do not read any more."""
         body = self.without_tiles(body)
+        known = tuple(need for need in self.needs if not isinstance(need, _PrivateNeed))
+        cut = {need.buffer for need in known if isinstance(need, TileNeed)}
         for _ in range(_ROUNDS if self.used else 0):
-            outputs = tuple(need for need in self.needs if isinstance(need, _OutputNeed))
-            self.needs, self.first = (*outputs, *_private_needs(body, self.used)), False
+            self.needs, self.first = (*known, *_private_needs(body, self.used, cut)), False
             body = self.body(body, ())
         return body
 
@@ -396,11 +397,11 @@ _SCALES = ((1, 1), (2, 1), (4, 1), (6, 1), (8, 1), (1, 2), (1, 4), (1, 8), (1, 1
 """(factor, step) of ``_PrivateNeed`` that are tried."""
 
 
-def _private_needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> Iterator[_PrivateNeed]:
-    """The loads from each memory of the thread."""
+def _private_needs(body: tuple[Stmt, ...], numbers: Iterable[Var], cut: set[Buffer]) -> Iterator[_PrivateNeed]:
+    """The loads from each memory of the thread, but for buffers that are ``cut`` already."""
     read: dict[Buffer, list[tuple[Load, tuple[Index, ...]]]] = {}
     for load, facts in loads(body):
-        if load.buffer.space in ("register", "stack", "scratch"):
+        if load.buffer.space in ("register", "stack", "scratch") and load.buffer not in cut:
             read.setdefault(load.buffer, []).append((load, facts))
     for buffer, own in read.items():
         for dim, extent in enumerate(buffer.shape):

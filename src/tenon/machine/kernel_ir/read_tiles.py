@@ -43,14 +43,16 @@ class TileNeed:
 
 
 def needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> list[TileNeed]:
-    """The assumptions that are worth a try: for buffers of which tiles are read."""
+    """The assumptions that are worth a try: for buffers of which tiles are read, along dimensions as long as an axis."""
     serial = {s.var for s in statements(body) if isinstance(s, Loop) and s.kind == "serial"}
     read: dict[Buffer, list[Load]] = {}
     for load, _ in loads(body):
         if load.buffer.space == "scratch":
             read.setdefault(load.buffer, []).append(load)
     tiled = [(b, d, w) for b, own in read.items() for d, w in _tiled_dims(own, serial)]
-    return [TileNeed(b, d, w, var) for var in numbers for b, d, w in tiled]
+    return [
+        TileNeed(b, d, w, var) for var in numbers for b, d, w in tiled if b.shape[d].const == var.below[0].const - 1
+    ]
 
 
 def _tiled_dims(read: list[Load], serial: set[Var]) -> Iterator[tuple[int, int]]:

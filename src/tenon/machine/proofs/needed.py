@@ -17,7 +17,7 @@ from itertools import product
 
 from tenon.errors import InternalError
 from tenon.machine.kernel_ir.clip import accumulates, largest, outliving
-from tenon.machine.kernel_ir.index import Index, Var
+from tenon.machine.kernel_ir.index import Atom, Index, Var
 from tenon.machine.kernel_ir.loops import (
     Alloc,
     Bind,
@@ -268,8 +268,9 @@ class _SideBySide:
         if store.buffer.space not in ("register", "stack", "scratch"):
             return False
         copy = self.copies.get(store.buffer)
-        read = (load for load in self.loads if load[0].buffer is copy)
-        return copy is not None and all(_below(load, store, (*facts, *more)) for load, more in read)
+        read = ((load, more) for load, more in self.loads if load.buffer is copy)
+        reading = _Reading(store, facts)
+        return copy is not None and all(reading.before(load, more) for load, more in read)
 
 
 def _from(axis: NeededAxis, access: Store | Load, number: Var, facts: Facts) -> bool:
@@ -282,10 +283,39 @@ def _from(axis: NeededAxis, access: Store | Load, number: Var, facts: Facts) -> 
     return any(upper((first - place.at) * each, facts) <= 0 for each in (1, elements))
 
 
-def _below(load: Load, store: Store, facts: Facts) -> bool:
-    """Whether a load reads elements before those that are stored, along one dimension."""
-    last = [0] * (len(load.index) - 1) + [load.type.lanes // load.buffer.type.lanes - 1]
-    return any(upper(a + w - b, facts) < 0 for a, b, w in zip(load.index, store.index, last, strict=True))
+class _Reading:
+    """Whether loads read elements before those of a store, along one dimension.  The dimension that was right last is
+    tried first, and loads are compared once whose index along it runs over the same numbers."""
+
+    def __init__(self, store: Store, facts: Facts) -> None:
+        self.store, self.facts = store, facts
+        self.known = {v for i in (*store.index, *facts) for atom, _ in i.terms for v in atom.vars}
+        self.dims = list(range(len(store.index)))
+        self.compared: dict[tuple[object, ...], bool] = {}
+
+    def before(self, load: Load, more: Facts) -> bool:
+        """Whether a load where ``more`` holds does."""
+        for dim in self.dims:
+            lanes = load.type.lanes // load.buffer.type.lanes if dim == len(load.index) - 1 else 1
+            last = load.index[dim] + (lanes - 1)
+            key = dim, self.form(last, more), more
+            if key not in self.compared:
+                self.compared[key] = upper(last - self.store.index[dim], (*self.facts, *more)) < 0
+            if self.compared[key]:
+                self.dims.remove(dim)
+                self.dims.insert(0, dim)
+                return True
+        return False
+
+    def form(self, i: Index, more: Facts) -> tuple[object, ...]:
+        """An index without the names of variables that neither the store nor facts depend on."""
+        other = {v for f in more for atom, _ in f.terms for v in atom.vars}
+
+        def variable(atom: Atom) -> object:
+            own = isinstance(atom, Var) and atom not in self.known and atom not in other
+            return atom.below if isinstance(atom, Var) and own else atom
+
+        return tuple((variable(a), k) for a, k in i.terms), i.const
 
 
 def _impossible(facts: Facts) -> bool:
