@@ -43,7 +43,7 @@ class TileNeed:
 
 
 def needs(body: tuple[Stmt, ...], numbers: Iterable[Var]) -> list[TileNeed]:
-    """The assumptions that are worth a try: for buffers of which tiles are read, along dimensions as long as an axis."""
+    """The assumptions that are worth a try: of buffers of which tiles are read, dimensions as long as an axis."""
     serial = {s.var for s in statements(body) if isinstance(s, Loop) and s.kind == "serial"}
     read: dict[Buffer, list[Load]] = {}
     for load, _ in loads(body):

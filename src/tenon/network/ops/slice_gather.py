@@ -356,6 +356,15 @@ class Pad(Operator):
         pads = inputs[1]
         return pads is not None and pads.data is not None and not pads.data.any()
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        """Padding in front is read from behind it ("reflect"), or from the end ("wrap")."""
+        pads, axes = inputs[1], inputs[3] if len(inputs) > 3 else None
+        if self.mode == "wrap" or pads is None or pads.data is None:
+            return None
+        before, _ = self.amounts(outputs[0].rank, pads.data, None if axes is None else axes.data)[axis]
+        offset = {"constant": -before, "edge": -min(before, 0), "reflect": abs(before)}[self.mode]
+        return (Reach(axis, 1, offset), *(None for _ in inputs[1:]))
+
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
 
