@@ -5,8 +5,8 @@
 
 bert is an encoder of L = 16, 64, 128 of at most 128 positions; mobilenet a fully convolutional backbone of depthwise
 separable blocks for images of 64, 256, 512 of at most 512 rows and columns.  Their weights are random.  Both run
-in one process with one thread, their repetitions interleaved; prints milliseconds (minimum, median) and the ratios of
-both.  --times compares the times of operators instead.
+in one process with one thread, their repetitions interleaved; prints milliseconds of processor time (minimum, median)
+and the ratios of both.  --times compares the times of operators instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from tenon.network.ops.normalize import LayerNormalization
 from tenon.network.ops.pointwise import Add, Div, Erf, Mul
 from tenon.network.ops.shape import Reshape
 from tenon.network.ops.softmax import Softmax
+from tenon.network.passes.size_classes import chosen_by_size, class_ranges
 
 MOBILENET = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 """Channels of the result and stride of each block."""
@@ -43,11 +44,11 @@ MOBILENET = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 
 class Net:
     """A graph under construction; ``sizes`` are the values of its sizes, none if these are fixed."""
 
-    def __init__(self, names: Sequence[str], least: int, most: int, step: int, fixed: int | None) -> None:
+    def __init__(self, names: Sequence[str], sizes: SizeRange, most: int | None, fixed: int | None) -> None:
         self.graph, self.rng = Graph("sizes"), np.random.default_rng(0)
-        self.extent = fixed or most
+        self.extent = fixed or most or sizes.most
         self.sizes = [self.graph.add_input(name, tensor(I64)) for name in names if fixed is None]
-        self.graph.sizes = {v.name: SizeRange(least, most, step) for v in self.sizes}
+        self.graph.sizes = {v.name: sizes._replace(most=self.extent) for v in self.sizes}
 
     def input(self, *dims: int, axes: Sequence[int]) -> Value:
         x = self.graph.add_input("x", tensor(F32, *dims))
@@ -81,9 +82,9 @@ class Net:
         return self.graph
 
 
-def bert(fixed: int | None = None, layers: int = 2, width: int = 384, heads: int = 6) -> Graph:
+def bert(fixed: int | None = None, most: int | None = None, layers: int = 2, width: int = 384, heads: int = 6) -> Graph:
     """An encoder like BERT's: attention, GELU, two normalisations a layer."""
-    net = Net(["L"], 1, 128, 1, fixed)
+    net = Net(["L"], SizeRange(1, 128), most, fixed)
     extent, each = net.extent, width // heads
     x = net.input(1, extent, width, axes=[1])
 
@@ -112,9 +113,9 @@ def bert(fixed: int | None = None, layers: int = 2, width: int = 384, heads: int
     return net.output(x, [1])
 
 
-def mobilenet(fixed: int | None = None, layers: int = len(MOBILENET)) -> Graph:
+def mobilenet(fixed: int | None = None, most: int | None = None, layers: int = len(MOBILENET)) -> Graph:
     """A backbone like MobileNet's, and a head of one convolution."""
-    net = Net(["H", "W"], 64, 512, 32, fixed)
+    net = Net(["H", "W"], SizeRange(64, 512, 32), most, fixed)
     x = net.input(1, 3, net.extent, net.extent, axes=[2, 3])
 
     def conv(x: Value, channels: int, kernel: int, stride: int = 1, group: int = 1) -> Value:
@@ -154,9 +155,9 @@ def interleaved(engines: Sequence[tenon.Engine], repeat: int) -> list[list[float
     times: list[list[float]] = [[] for _ in engines]
     for _ in range(repeat):
         for engine, own in zip(engines, times, strict=True):
-            began = perf_counter()
+            began = thread_time()
             engine.run(copy=False)
-            own.append(1e3 * (perf_counter() - began))
+            own.append(1e3 * (thread_time() - began))
     return times
 
 
@@ -182,6 +183,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int)
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--sizes", type=int, nargs="*")
+    parser.add_argument("--classes", type=int, default=1, help="how many size classes the network has")
     parser.add_argument("--strassen", type=int, default=2, help="how often Strassen's algorithm may halve a product")
     given = parser.parse_args()
     more = {"layers": given.layers} if given.layers else {}
@@ -194,6 +196,8 @@ def main() -> None:
 
 def compare(make: Callable[..., Graph], more: dict[str, int], size: int, given: Any, folder: Path, name: str) -> None:
     any_size, fixed = make(**more), make(fixed=size, **more)
+    classes = class_ranges(any_size.sizes, given.classes)
+    any_size = chosen_by_size(any_size, [make(most=max(r.most for r in each.values()), **more) for each in classes])
     dims = next(v for v in fixed.inputs if v.name == "x").type.dims
     x = np.random.default_rng(1).standard_normal(dims).astype(np.float32)
     engines = [

@@ -75,7 +75,8 @@ class Compilation:
 def resolved(options: Options, target: Target) -> Compilation:
     """The compilation that options ask for.  ``target`` is their target, with measured properties.
 
-    Raises InputError for several threads on a target without them, and for strict C where code is not C.
+    Raises InputError for several threads on a target without them, and for strict C where code is not C, and for
+    size classes on a target whose code cannot choose one.
     """
     strict = options.c99 == "strict"
     if strict and target.backend != "c":
@@ -84,6 +85,7 @@ def resolved(options: Options, target: Target) -> Compilation:
         target = replace(target, machine=strict_machine(target.machine), backend="c.strict")
     if (options.code_section or options.weights_section) and not target.format.names_sections:
         raise InputError(f"objects for target {target.name} are not ELF: leave out code_section and weights_section")
+    _check_size_classes(options, target)
     options = _with_limits(options, target)
     return Compilation(
         target,
@@ -107,6 +109,14 @@ def resolved(options: Options, target: Target) -> Compilation:
         tuple(non_default(options, target.freestanding)),
         _gpu_options(options, target),
     )
+
+
+def _check_size_classes(options: Options, target: Target) -> None:
+    if options.size_classes > 1 and find_backend(target.backend).launch != "call":
+        raise InputError(
+            f"target {target.name} has one code for all sizes: leave out size_classes={options.size_classes} "
+            "(--size-classes)"
+        )
 
 
 def runs_on_gpu(target: Target) -> bool:
@@ -162,6 +172,7 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
         "winograd": options.winograd,
         "strassen": options.strassen,
+        "size_classes": options.size_classes,
         "max_winograd_error": options.max_winograd_error,
         "max_weights": options.max_weights,
         "ram": options.ram,

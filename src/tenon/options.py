@@ -221,6 +221,10 @@ class Options:
     strassen: Literal[0, 1, 2] | None = None
     """Largest number of recursion levels of Strassen's algorithm; 0 disables it.  None: 2, or 0 as above."""
 
+    size_classes: Annotated[int, least(1), most(16)] = 1
+    """Most classes of sizes that runs choose: each has code of its own for sizes up to its largest ones, and a run
+    takes the first one that its sizes fit.  They share weights and memory."""
+
     max_winograd_error: Annotated[float, least(0)] | None = None
     """Largest error, relative to the RMS of an output channel, that Winograd's algorithm may add, including the
     rounding of transformed weights and inputs to 16 bits."""
@@ -372,6 +376,7 @@ class OptionKeywords(TypedDict, total=False):
     dot2: float | None
     winograd: Literal[0, 2, 4] | None
     strassen: Literal[0, 1, 2] | None
+    size_classes: int | None
     max_winograd_error: float | None
     max_weights: int | None
     ram: int | str | None

@@ -58,6 +58,7 @@ from tenon.network.passes.io_adapters import adapted
 from tenon.network.passes.precision import STORED, precision, states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.network.passes.separable import separable
+from tenon.network.passes.size_classes import by_class, chosen_by_size, shapes_by_class
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
 from tenon.options import Emit, OptionKeywords, Options, with_options
@@ -197,9 +198,11 @@ def _compiled(
 ) -> Bundle:
     """See ``compile``; ``chosen`` are the options that are about the model and not about what it is compiled to."""
     progress("read")
-    all_shapes = _all_shapes(shapes)
+    classes = shapes_by_class(shapes, chosen.size_classes)
+    all_shapes = [shape for own in classes for shape in own]
     cut: dict[str, Any] = {"inputs": chosen.inputs or None, "outputs": chosen.outputs or None}
-    cuts = [{**cut, "values": own, "limits": limits} for own in of_bindings(values, len(all_shapes))]
+    given_values = of_bindings(values, len(classes))
+    cuts = [{**cut, "values": v, "limits": limits} for v, c in zip(given_values, classes, strict=True) for _ in c]
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
     imported, origin = (whole[0], None) if whole[0] is not None else _imported(model, all_shapes[0], weights, cuts[0])
     if imported.incomplete:
@@ -213,7 +216,7 @@ def _compiled(
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
     ]
-    check_bindings(graphs)
+    check_bindings([own[0] for own in by_class(graphs, classes)])
     answers = bool(chosen.head) and is_answer(chosen.head)
     graphs = [with_head(bound, {} if answers else chosen.head) for bound in graphs]
     graphs = [rewritten(adapted(bound, chosen.data_formats, chosen.data_types)) for bound in graphs]
@@ -226,7 +229,9 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    check_alike(graphs := [with_states(bound, chosen.states) for bound in graphs])
+    graphs = [with_states(bound, chosen.states) for bound in graphs]
+    graphs = [chosen_by_size(own[0], own[1:]) for own in by_class(graphs, classes)]
+    check_alike(graphs)
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
     progress("generate")
     if chosen.obfuscate:
@@ -439,14 +444,6 @@ def _plan(
     program = with_proved_cuts(plan_within(graph, setting, name, weights, ram, progress))
     stages.planned(program, setting, None)
     return program
-
-
-def _all_shapes(shapes: GivenShapes | Sequence[GivenShapes] | None) -> list[GivenShapes | None]:
-    if shapes is None or isinstance(shapes, Mapping):
-        return [shapes]
-    if not shapes:
-        raise InputError("shapes=[] leaves nothing to compile: give shapes, or None for those of the model")
-    return list(shapes)
 
 
 def _programs(

@@ -374,6 +374,10 @@ class BundleOptions(RunOptions):
     strassen: Annotated[
         int | None, typer.Option("--strassen", help="Most levels of Strassen's algorithm; 0: none.")
     ] = None
+    size_classes: Annotated[
+        int | None,
+        typer.Option("--size-classes", min=1, max=16, help="Most classes of run-time sizes with code of their own."),
+    ] = None
     dot2: Annotated[
         float | None,
         typer.Option("--dot2", min=0, help="Time of a bf16 dot-product instruction relative to an f32 multiply-add."),

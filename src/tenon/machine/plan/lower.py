@@ -77,9 +77,10 @@ def plan(
 
 def _lay_out(graph: Graph, setting: Setting) -> None:
     """The layouts of all values, how far they are needed, and the order of execution."""
-    outputs, unchanged = output_extents(graph), unchanged_states(graph)
+    outputs = {id(part): output_extents(part) for part in with_bodies(graph)}
+    unchanged = unchanged_states(graph)
     for part in with_bodies(graph):
-        needed = outputs if part is graph else {}
+        needed = outputs[id(part)]
         if setting.machine.launch is None:
             clip_nodes(part, needed)
         assign_layouts(part, setting, unchanged.get(id(part), frozenset()))
