@@ -10,10 +10,13 @@ import pytest
 
 from check_kernels import FaultError, check
 from lowered import MACHINES, Ask, make_site, run_site
+from tenon.machine.algorithms import registry
 from tenon.machine.algorithms.base import Limits, Problem
+from tenon.machine.algorithms.depthwise_items import DepthwiseItems
 from tenon.machine.algorithms.in_turn import InTurn
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableTiled
+from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.codegen.backend import find
 from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16_K16
 from tenon.machine.kernel_ir.loops import Kernel
@@ -22,6 +25,7 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.depthwise import DepthwiseTile
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
@@ -100,6 +104,24 @@ def test_results(name: str, kernel: tuple[int, int], stride: int, dtype: type) -
     (result,), (expected,) = run_site(op, site, arrays, ask), op.evaluate(arrays)
     atol = (3e-5 if dtype is np.float32 else 2e-3) * float(np.abs(expected.astype(np.float32)).max())
     np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), atol=atol)
+
+
+def test_two_launches_give_the_same() -> None:
+    """Each by its own algorithm, the second with its products in two parts."""
+    first = Fused(Operator(group=48, pads=(1, 1, 1, 1)), 3, (Apply(Relu(), (0,)),))
+    op = SeparableConv(first, Fused(Operator(), 3, (Apply(Add(), (0, 1)),)), 3)
+    shapes = (1, 48, 4, 4), (48, 1, 3, 3), (48,), (8, 48, 1, 1), (8,), (1, 8, 4, 4)
+    rng = np.random.default_rng(0)
+    arrays: list[Array] = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    site = make_site(op, arrays, GPU, (1, 2, 3, 4), Ask(blocked=True))
+    assert {type(each) for each in op.candidates(site)} == {InTurn, SeparableTiled}
+    parts = InTurn(DepthwiseItems(DepthwiseTile(1, 2)), Tiled(GroupTile(16, 16, 8, 2, 4, 2)))
+    assert registry.parse(parts.key) == parts
+    for algorithm in (parts, next(each for each in op.candidates(site) if isinstance(each, InTurn))):
+        (result,), (expected,) = run_site(op, replace(site, algorithm=algorithm), arrays), op.evaluate(arrays)
+        np.testing.assert_allclose(result, expected, atol=1e-5 * float(np.abs(expected).max()))
+    with pytest.raises(ValueError, match="is no algorithm"):
+        registry.parse(parts.key.replace("tiled.m", "tiles.m"))
 
 
 TILED = pair((24, 8), (4, 6))
