@@ -220,7 +220,7 @@ def test_floats_of_16_bits_are_read_from_images() -> None:
     """Weights and activations, for which these have a second buffer."""
     if reason := why_not("opencl"):
         pytest.skip(reason)
-    weights = {"w0": random(16, 8, 1, 1) / 3, "w1": random(16, 1, 3, 3, seed=1) / 3, "w2": random(8, 16, 1, 1, seed=2)}
+    weights = {"w0": random(16, 8, 1, 1) / 3, "w1": random(16, 1, 3, 3, seed=1) / 3, "w2": random(8, 16, 3, 3, seed=2)}
     nodes = [
         node("Conv", ["x", "w0"], ["a"]),
         node("Conv", ["a", "w1"], ["b"], pads=[1, 1, 1, 1], group=16),
