@@ -368,6 +368,7 @@ def rewrite(
     weights: Model | None = None,
     shapes: GivenShapes | None = None,
     values: Values | None = None,
+    max: Mapping[str, int] | None = None,
     config: Path | None = None,
     without_weights: bool = False,
     verify: bool = False,
@@ -383,7 +384,8 @@ def rewrite(
     """
     from tenon.formats.exporters.rewrite import WriteRequest, rewritten
 
-    request = WriteRequest(model, None if out is None else Path(out), weights, shapes, values, config, without_weights)
+    place = None if out is None else Path(out)
+    request = WriteRequest(model, place, weights, shapes, values, config, without_weights, limits=max)
     failures = Path.cwd() if verify else None
     result = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     write_all(result.files)

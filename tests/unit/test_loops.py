@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
 
 import tenon
+from command_line import run_main
 from exact_onnxruntime import session
 from sized_models import check
+from tenon.cli import main
 from tenon.errors import InputError, ModelError
 from tenon.machine.plan.program import Repeat
 from tenon.network.graph.evaluate import evaluate
@@ -439,6 +443,24 @@ def test_size_does_not_depend_on_the_iterations() -> None:
 def test_loops_that_cannot_be_imported(ports: str, nodes: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         tenon.load(content(ports, nodes))
+
+
+def test_commands_take_the_largest_trip_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without it the stacked results have no largest extent; in a Caffe net that stays one it has no effect."""
+    body = (
+        "(int64 i, bool c, float[4] t) => (bool d, float[4] u, float[4] v)"
+        "{ u = Exp(t) v = Neg(u) m = ReduceMax <keepdims: int = 0> (u) d = Greater(m, zero) }"
+    )
+    ports = "(int64 n, float[4] s) => (float[4] y, float[k,4] z)"
+    path, written = tmp_path / "loop.onnx", tmp_path / "written.onnx"
+    path.write_bytes(content(ports, loop(body, trips="n", holds="yes", outputs="y, z")))
+    for command in (["benchmark", "--rounds", "1"], ["tune"], ["optimize", "-o", str(written)]):
+        assert run_main(main, [command[0], str(path), *command[1:]]) == 2
+        assert "how many there are at most is not known" in capsys.readouterr().err
+        assert run_main(main, [command[0], str(path), "--max", "n=5", *command[1:]]) == 0
+    capsys.readouterr()
+    assert [v.type.dims for v in tenon.load(path, max={"n": 5}).outputs][:2] == [(4,), (5, 4)]
+    assert any(each.op_type == "Loop" for each in onnx.load(written).graph.node)
 
 
 @pytest.mark.usefixtures("every_kernel_divided")

@@ -23,6 +23,7 @@ from tenon.cli.option_groups import (
     InspectOptions,
     Json,
     KeyOptions,
+    Limits,
     Model,
     OutputOptions,
     PreprocessOptions,
@@ -214,6 +215,7 @@ def benchmark_command(
     zoo: Annotated[Path | None, typer.Option("--zoo", help="Also time every model in this folder.")] = None,
     shape: Shape = None,
     value: Value = None,
+    limits: Limits = None,
     key: KeyOptions,
     signed: SignatureOptions,
     rounds: Rounds = 20,
@@ -235,7 +237,7 @@ def benchmark_command(
     from tenon.cli.benchmark import benchmark, models_in
     from tenon.cli.benchmark_rows import TimingSettings
 
-    sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value)
+    sources = sources_of([*(models or ()), *(models_in(zoo) if zoo else ())], shape, value, limits)
     where = device.choice()
     signed.demand_bundles(*(source.model for source in sources))
     how = (TimingSettings(rounds, warmup, threads.selected(), streams), where, format)
@@ -272,6 +274,7 @@ def tune_command(
     models: Annotated[list[str], typer.Argument(help="Model files or folders.")],
     shape: Shape = None,
     value: Value = None,
+    limits: Limits = None,
     key: KeyOptions,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The number of threads to measure with.")] = 1,
     options: TuneOptions,
@@ -292,7 +295,7 @@ def tune_command(
 
     how = (threads, device.choice(), cluster)
     given = {**options.overrides(), "gpu_parameters": gpu_parameters}
-    tune_models(sources_of(models, shape, value), given, *how, as_json=printing.json)
+    tune_models(sources_of(models, shape, value, limits), given, *how, as_json=printing.json)
 
 
 @app.command("bench-op")
@@ -325,6 +328,7 @@ def optimize_command(
     weights: Weights = None,
     shape: Shape = None,
     value: Value = None,
+    limits: Limits = None,
     key: KeyOptions,
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini with the optimisation steps for a Caffe net.")
@@ -340,8 +344,9 @@ def optimize_command(
 
     if model.lower().endswith(".ini"):
         rest = {"out": out, "weights": weights, "shape": shape, "value": value, "config": config, "verify": verify}
-        refuse({**rest, "without_weights": without_weights}, f"{model} names the files and steps of a Caffe net")
-    source = source_of(model, weights, shape, value)
+        rest |= {"without_weights": without_weights, "limits": limits}
+        refuse(rest, f"{model} names the files and steps of a Caffe net")
+    source = source_of(model, weights, shape, value, limits=limits)
     rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
 

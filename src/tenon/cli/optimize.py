@@ -19,6 +19,7 @@ def rewrite_model(
             weights=source.weights,
             shapes=source.shapes,
             values=source.values,
+            max=source.limits,
             config=config,
             without_weights=without_weights,
             verify=verify,

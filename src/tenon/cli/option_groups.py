@@ -158,9 +158,11 @@ def source_of(
     return ModelArgument(model, weights, sha256, parse_bindings(shape), first, tuple(more), limits=parse_limits(limits))
 
 
-def sources_of(models: list[str], shape: list[str] | None, value: list[str] | None) -> list[ModelArgument]:
-    """Models with the same ``shape`` and ``value`` options."""
-    return [source_of(model, shape=shape, value=value) for model in models]
+def sources_of(
+    models: list[str], shape: list[str] | None, value: list[str] | None, limits: list[str] | None = None
+) -> list[ModelArgument]:
+    """Models with the same ``shape``, ``value`` and ``limits`` options."""
+    return [source_of(model, shape=shape, value=value, limits=limits) for model in models]
 
 
 # ---------------------------------------------------------------------------------- how to compile
