@@ -13,6 +13,7 @@ from small_models import paddle, paddle_operator, paddle_tensor, pir, pir_operat
 from tenon.errors import FormatError, UnsupportedError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
+from tenon.network.ops.scan import Scan
 
 RNG = np.random.default_rng(6)
 X = RNG.uniform(-1, 1, (1, 4, 6, 5)).astype(np.float32)
@@ -158,11 +159,76 @@ def test_programs_without_parameters_need_none(tmp_path: Path, suffix: str) -> N
     np.testing.assert_array_equal(output, np.maximum(X, 0))
 
 
+def region(*operators: Described, given: tuple[int, ...], arguments: tuple[int, ...] = ()) -> Described:
+    """A block: its operators, what it gives, and its arguments, which have negative numbers."""
+    entries = [{"#": value, "%": value, "TT": pir_tensor((1,))} for value in arguments]
+    ops = [*operators, pir_operator("2.yield", given, ())]
+    return {"#": "region_1", "blocks": [{"#": "block_1", "args": entries, "ops": ops}]}
+
+
+def with_regions(type: str, inputs: tuple[int, ...], outputs: tuple[int, ...], *regions: Described) -> Described:
+    return {**pir_operator(type, inputs, outputs), "regions": list(regions)}
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_branches(known: bool) -> None:
+    """x + x where its largest element is above 0, else exp(x), twice."""
+    largest = pir_operator("1.max", (1,), (4,), axis=[], keepdim=False)
+    branches = (
+        region(pir_operator("1.add", (1, 1), (7,)), given=(7, 7)),
+        region(pir_operator("1.exp", (1,), (8,)), given=(8, 8)),
+    )
+    chosen = with_regions("1.if", (6,), (9, 10), *branches)
+    operators = [number(4, 3.0) if known else largest, number(5, 0.0), pir_operator("1.greater_than", (4, 5), (6,))]
+    graph = importers.load(pir(*operators, chosen, results=(9, 10)), weights=STORED)
+    assert [node.op.name for node in graph if node.bodies] == ([] if known else ["If"])
+    for x in (X, -np.abs(X)):
+        results = evaluate(graph, {"x": x})
+        for name in ("y0", "y1"):
+            right = x + x if known or x.max() > 0 else np.exp(x)
+            np.testing.assert_allclose(results[name], right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [2, 7, None])
+def test_loops(steps: int | None) -> None:
+    """x divided by 2 as often as a constant says, or as its largest element, in whole numbers."""
+    counter = pir_operator("1.full_int_array", (), (4,), value=[0], dtype="int64")
+    limit = numbers(5, 0 if steps is None else steps)
+    computed = [
+        pir_operator("1.max", (1,), (14,), axis=[], keepdim=False),
+        pir_operator("1.cast", (14,), (15,), dtype="int64"),
+        pir_operator("1.add", (5, 15), (16,)),
+    ]
+    count = 5 if steps is not None else 16
+    body = region(
+        numbers(20, 1),
+        pir_operator("1.add", (-1, 20), (21,)),
+        number(22, 0.5),
+        pir_operator("1.multiply", (-2, 22), (23,)),
+        pir_operator("1.less_than", (21, count), (24,)),
+        given=(24, 21, 23),
+        arguments=(-1, -2),
+    )
+    before = [counter, limit, *(computed if steps is None else [])]
+    first = pir_operator("1.less_than", (4, count), (6,))
+    loop = with_regions("1.while", (6, 4, 1), (8, 9), body)
+    graph = importers.load(pir(*before, first, loop), weights=STORED)
+    counted = [node.op.counted for node in graph if isinstance(node.op, Scan)]
+    assert counted == ([] if steps == 2 else [steps is None])
+    for largest in (0.0, 3.5):
+        x = np.minimum(X, largest)
+        x.flat[0] = largest
+        (output,) = evaluate(graph, {"x": x}).values()
+        np.testing.assert_allclose(output, x / 2 ** (int(largest) if steps is None else steps), rtol=1e-6)
+
+
 def test_unsupported_forms_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match="its axis is computed at run time"):
         run(pir_operator("1.cumsum", (1, 1), (9,)))
-    with pytest.raises(UnsupportedError, match=r"\(if\): this operator is not supported"):
+    with pytest.raises(UnsupportedError, match=r"\(pd_op.if\): .*its condition has 120 elements, not one"):
         run(pir_operator("1.if", (1,), (9,)))
+    with pytest.raises(UnsupportedError, match=r"\(pd_op.while\): .*its condition has 120 elements, not one"):
+        run(pir_operator("1.while", (1,), (9,)))
     whole = pir(*CONV, results=(7,))
     for damaged in (whole[:-1], whole.replace(b'"blocks"', b'"blocs"'), whole.replace(b'"%": 1}', b'"%": 77}')):
         with pytest.raises(FormatError, match="the file is damaged"):

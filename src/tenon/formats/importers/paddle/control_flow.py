@@ -7,6 +7,7 @@ while runs its block as long as a variable holds that the block assigns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -168,8 +169,77 @@ def select_input(importer: BlockImporter, op: PaddleOperation) -> None:
     (builder[results[0]],) = choose(builder.writer, condition, [lambda: second, lambda: first], builder.origin)
 
 
+def _names(op: PaddleOperation, attribute: str) -> list[str]:
+    names = op.attributes.get(attribute)
+    if not isinstance(names, list):
+        raise RefusedError("it has no block")
+    return names
+
+
+def _inside(importer: BlockImporter, op: PaddleOperation, i: int, arguments: Sequence[Value]) -> list[Value]:
+    """What block ``i`` of an operator of Paddle 3 gives for these arguments."""
+    builder, number = importer.builder, op.attributes.get(f"block{i}")
+    outside, names = dict(builder.scope), _names(op, f"arguments{i}")
+    if not isinstance(number, int) or len(names) != len(arguments):
+        raise RefusedError(f"its block does not take {len(arguments)} tensors")
+    builder.scope.update(zip(names, arguments, strict=True))
+    importer.import_block(number)
+    results = [builder[name] for name in _names(op, f"given{i}")]
+    builder.scope = outside
+    return results
+
+
+def _assign(importer: BlockImporter, op: PaddleOperation, values: Sequence[Value]) -> None:
+    if len(values) != len(op.made):
+        raise RefusedError(f"its blocks give {len(values)} tensors, where it has {len(op.made)}")
+    for name, value in zip(op.made, values, strict=True):
+        importer.builder[name] = value
+
+
+def pir_if(importer: BlockImporter, op: PaddleOperation) -> None:
+    """The results of the first block where the condition holds, else of the second."""
+    builder = importer.builder
+    condition = _condition(importer, builder[_only(op, "X")])
+    if condition.data is not None:
+        _assign(importer, op, _inside(importer, op, 0 if condition.data.item() else 1, ()))
+        return
+    branches = [partial(_inside, importer, op, i, ()) for i in (0, 1)]
+    _assign(importer, op, choose(builder.writer, condition, branches, builder.origin))
+
+
+def pir_while(importer: BlockImporter, op: PaddleOperation) -> None:
+    """Inputs: a condition, and states.  The block takes the states, and gives the next condition and states."""
+    builder, scope = importer.builder, dict(importer.builder.scope)
+    start, *states = (builder[name] for name in op.inputs.get("X", ()))
+
+    def unrolled(most: int) -> list[Value]:
+        builder.scope, holds, values = dict(scope), start, states
+        for _ in range(most + 1):
+            if holds.data is None or holds.data.size != 1:
+                raise LongLoopError("its condition is computed at run time")
+            if not holds.data.item():
+                return values
+            holds, *values = _inside(importer, op, 0, values)
+        raise LongLoopError(f"its loop runs more than {most} steps")
+
+    def body(step: Value, kept: Sequence[Value]) -> RepeatedBody:
+        holds, *after = _inside(importer, op, 0, kept)
+        return RepeatedBody(_condition(importer, holds), after, [])
+
+    def repeated() -> list[Value]:
+        builder.scope = dict(scope)
+        first = Repetition(None, _condition(importer, start))
+        return list(repeat(builder, builder.origin, first, states, body, None).states)
+
+    results = LoopForms(builder, unrolled, repeated, MAX_STEPS).run()
+    builder.scope = dict(scope)
+    _assign(importer, op, results)
+
+
 CONTROL: dict[str, Callable[[BlockImporter, PaddleOperation], None]] = {
     "conditional_block": conditional_block,
+    "pd_op.if": pir_if,
+    "pd_op.while": pir_while,
     "select_input": select_input,
     "while": while_loop,
 }

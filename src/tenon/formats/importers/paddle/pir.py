@@ -3,7 +3,9 @@
 A file has one block of operators {"#": type, "A": attributes, "I": inputs, "O": outputs}.  Types and attribute types
 begin with the number of their dialect (0 builtin, 1 pd_op), values are numbers, and 0 is an absent value.  A
 parameter is an operator "p" whose attributes end with its name.  Several tensors in one input are a vector, which
-builtin.combine makes and builtin.split and builtin.slice take apart.  ``ROWS`` has what names differ.
+builtin.combine makes and builtin.split and builtin.slice take apart.  pd_op.if and pd_op.while have "regions" of one
+block each, whose arguments have negative numbers and whose last operator, cf.yield, reads what the block gives.
+``ROWS`` has what names differ.
 """
 
 from __future__ import annotations
@@ -200,6 +202,7 @@ class _PirReader:
         self.names: dict[int, list[str]] = {0: []}
 
     def read(self, operators: Sequence[Any]) -> PaddleProgram:
+        self.program.blocks.append(self.program.operations)
         wanted = {op["I"][0]["%"]: self.attributes(op)["name"] for op in operators if op["#"].endswith(".fetch")}
         for op in operators:
             self.operator(op, wanted)
@@ -221,9 +224,43 @@ class _PirReader:
             self.feed(op)
         elif type in ("fetch", "shadow_output"):
             self.result(op, inputs[0])
+        elif type in ("if", "while"):
+            self.with_blocks(type, op, inputs, [self.output(type, result, wanted) for result in op["O"]])
         else:
             outputs = [self.output(type, result, wanted) for result in op["O"]]
             self.program.operations.append(_operation(type, inputs, outputs, self.attributes(op)))
+
+    def with_blocks(self, type: str, op: Any, inputs: list[list[str]], outputs: list[list[str]]) -> None:
+        """An operator that runs blocks: it reads what these read of the tensors outside of them, too."""
+        read, attributes = list[str](), dict[str, object]()
+        for i, region in enumerate(op.get("regions", [])):
+            (block,) = region["blocks"]
+            number, arguments, given = self.block(block)
+            attributes |= {f"block{i}": number, f"arguments{i}": arguments, f"given{i}": given}
+            inner = self.program.blocks[number]
+            made = {*arguments, *(name for each in inner for name in each.made)}
+            read += [name for each in inner for names in each.inputs.values() for name in names if name not in made]
+            read += [name for name in given if name not in made]
+        slots: dict[str, Sequence[str]] = {"X": [name for names in inputs for name in names]}
+        slots["Read"] = list(dict.fromkeys(read))
+        result: dict[str, Sequence[str]] = {"Out": [name for names in outputs for name in names]}
+        self.program.operations.append(PaddleOperation(f"pd_op.{type}", slots, result, attributes))
+
+    def block(self, block: Any) -> tuple[int, list[str], list[str]]:
+        """The number of a block, and the names of its arguments and of what it gives."""
+        outside, self.program.operations = self.program.operations, []
+        number, given = len(self.program.blocks), list[str]()
+        self.program.blocks.append(self.program.operations)
+        arguments = [f"block_{number}_{i}" for i in range(len(block["args"]))]
+        for argument, name in zip(block["args"], arguments, strict=True):
+            self.names[argument["%"]] = [name]
+        for op in block["ops"]:
+            if op["#"].endswith(".yield"):
+                given = [name for value in op["I"] for name in self.names[value["%"]]]
+            else:
+                self.operator(op, {})
+        self.program.operations = outside
+        return number, arguments, given
 
     def parameter(self, op: Any) -> None:
         name, outputs = str(op["A"][-1]), op["O"]
