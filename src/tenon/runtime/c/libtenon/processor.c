@@ -15,17 +15,19 @@ static void add_feature(char *text, size_t size, const char *name) {
 #include <cpuid.h>
 
 enum { EAX, EBX, ECX, EDX };
-enum { ANY, YMM = 0x06, ZMM = 0xe6 }; /* registers that the system has to save (XCR0) */
+enum { ANY, YMM = 0x06, ZMM = 0xe6, TILES = 0x60000 }; /* registers that the system has to save (XCR0) */
 
 static const struct {
   char name[12];
-  uint8_t leaf, subleaf, in, bit, saved;
+  uint8_t leaf, subleaf, in, bit;
+  uint32_t saved;
 } features[] = { /* TN_AVX2 and so on are places in it */
     {"fma", 1, 0, ECX, 12, YMM},         {"f16c", 1, 0, ECX, 29, YMM},        {"bmi1", 7, 0, EBX, 3, ANY},
     {"avx2", 7, 0, EBX, 5, YMM},         {"bmi2", 7, 0, EBX, 8, ANY},         {"avx512f", 7, 0, EBX, 16, ZMM},
     {"avx512dq", 7, 0, EBX, 17, ZMM},    {"avx512cd", 7, 0, EBX, 28, ZMM},    {"avx512bw", 7, 0, EBX, 30, ZMM},
     {"avx512vl", 7, 0, EBX, 31, ZMM},    {"avx512vbmi", 7, 0, ECX, 1, ZMM},   {"avx512_vnni", 7, 0, ECX, 11, ZMM},
-    {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},
+    {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},  {"amx_bf16", 7, 0, EDX, 22, TILES},
+    {"amx_tile", 7, 0, EDX, 24, TILES},  {"amx_int8", 7, 0, EDX, 25, TILES},
 };
 
 enum { OSXSAVE = 27 };
