@@ -452,13 +452,15 @@ def test_global_pools_of_16_bits(device: str) -> None:
 
 
 def test_bytes_give_the_same_bits_as_on_the_processor(device: str) -> None:
+    """In OpenCL also where words of them are read from images."""
     x = np.random.default_rng(0).integers(-128, 128, (1, 4, 13, 6)).astype(np.int8)
-    answers = []
-    for target in ("x86-64", device):
-        with open_bundle(tenon.compile(network(INTEGERS), target=target, no_tuning=True)) as engine:
-            answers.append(engine.run(x)["e"])
-    first, second = answers
-    np.testing.assert_array_equal(first, second)
+    with open_bundle(tenon.compile(network(INTEGERS), target="x86-64", no_tuning=True)) as engine:
+        expected = engine.run(x)["e"]
+    bundle = tenon.compile(network(INTEGERS), target=device, no_tuning=True)
+    assert device != "opencl" or "WEIGHT_INTS(ints_" in bundle.unit.files[1].text
+    for gpu in ({}, {"images": "all"}) if device == "opencl" else ({},):
+        with tenon.open(bundle, gpu=gpu) as engine:
+            np.testing.assert_array_equal(engine.run(x)["e"], expected)
 
 
 def test_the_entry_point_of_all_bundles_works_alone(device: str, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ typedef struct {
   size_t bytes;
 } OpenclTexels;
 
-/* Floats, floats of 16 bits, and the bits of such: the order of the numbers of images (codegen/opencl/images.py). */
-static const OpenclTexels opencl_texels[OPENCL_KINDS] = {{0x10de, 16}, {0x10dd, 8}, {0x10db, 8}};
+/* Floats, floats of 16 bits, integers, and the bits of floats of 16: the order of the numbers of images
+   (codegen/opencl/images.py). */
+static const OpenclTexels opencl_texels[OPENCL_KINDS] = {{0x10de, 16}, {0x10dd, 8}, {0x10d9, 16}, {0x10db, 8}};
 
 static size_t opencl_object_size(const DeviceQueue *d, unsigned object) {
   return d->network->sizes[object == OPENCL_SECOND ? DEVICE_ACTIVATIONS : object];

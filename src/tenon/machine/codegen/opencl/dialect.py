@@ -14,6 +14,7 @@ from tenon.machine.codegen.opencl.images import (
     FLOATS,
     FOUR,
     HALVES,
+    INTS,
     WORDS,
     Texels,
     arguments,
@@ -148,4 +149,4 @@ def _texel(e: Expr) -> int | None:
         return HALVES if isinstance(e.args[0], Load) and e.args[0].type == Type(DType.F16, 4) else None
     if not isinstance(e, Load) or e.type.lanes != 4:
         return None
-    return {DType.F32: FLOATS, DType.F16: WORDS, DType.BF16: WORDS}.get(e.type.dtype)
+    return {DType.F32: FLOATS, DType.I32: INTS, DType.F16: WORDS, DType.BF16: WORDS}.get(e.type.dtype)

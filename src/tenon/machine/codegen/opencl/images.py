@@ -40,10 +40,12 @@ class TexelKind:
 KINDS = (
     TexelKind("floats", "read_imagef(texels, {at})", 4, "*(__global const float4 *)(at)"),
     TexelKind("halves", "read_imagef(texels, {at})", 3, "f32x4_of_f16x4(*(__global const ushort4 *)(at))"),
+    TexelKind("ints", "read_imagei(texels, {at})", 4, "*(__global const int4 *)(at)"),
     TexelKind("words", "convert_ushort4(read_imageui(texels, {at}))", 3, "*(__global const ushort4 *)(at)"),
 )
-"""In the order of the numbers of images: floats, floats of 16 bits as floats of 32, and as bits."""
-FLOATS, HALVES, WORDS = range(len(KINDS))
+"""In the order of the numbers of images: floats, floats of 16 bits as floats of 32, integers, floats of 16 bits as
+bits."""
+FLOATS, HALVES, INTS, WORDS = range(len(KINDS))
 
 
 @dataclass(frozen=True, order=True)
