@@ -35,7 +35,7 @@ from tenon.network.ops.base import (
     widened,
 )
 from tenon.network.ops.patch import Patch, Span, window_patch
-from tenon.network.ops.reach import Operands, Reaches, window_reach
+from tenon.network.ops.reach import Operands, Reach, Reaches, alike, window_reach
 from tenon.network.ops.sized_windows import over_images, same_padded, sized_windows
 from tenon.network.ops.window import Axis, Ints, Window, last_axes, planar, same_pads
 
@@ -372,6 +372,15 @@ class ConvTranspose(Operator):
         if 0 in x and 0 not in [x[0], w[1], *outs]:
             raise ShapeError(f"ConvTranspose: an input of {list(x)} has no elements to spread over {list(outs)}")
         return (TensorType(typed(inputs)[0].dtype, (x[0], w[1] * self.group, *outs)),)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        x, w = inputs[0], inputs[1]
+        assert x is not None
+        assert w is not None
+        if axis < 2:
+            return None if axis else alike(inputs, 0)
+        a = self.axes(x.type.dims, w.type.dims)[axis - 2]
+        return (Reach(axis, 1, a.before, a.stride), *(None for _ in inputs[1:]))
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         if not node.fixed(*range(1, len(node.inputs))):

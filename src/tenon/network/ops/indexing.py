@@ -33,6 +33,7 @@ from tenon.network.ops.base import (
     typed,
 )
 from tenon.network.ops.move import normal_axis
+from tenon.network.ops.reach import Operands, Reach, Reaches
 from tenon.network.ops.reduce import neutral
 from tenon.network.ops.sized_indices import counts_up, scattered
 from tenon.network.ops.sized_slices import agreed, from_start
@@ -82,6 +83,11 @@ class GatherElements(Operator):
         places: list[Array] = list(np.indices(indices.shape, sparse=True))
         places[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
         return x[tuple(places)]
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        assert inputs[0] is not None
+        own = axis == self.axis % inputs[0].type.rank
+        return None if own else Reach(axis), Reach(axis)
 
     def lower(self, site: Site) -> list[Step]:
         x, i = site.input(0), site.input(1)

@@ -18,6 +18,7 @@ from tenon.network.graph.types import ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import Case, Layouts, Site, Step, register, typed
 from tenon.network.ops.integer_conv_cases import sums_case
 from tenon.network.ops.integer_product import SUMMED, IntegerProduct, stored_type
+from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.requantize import quantized_multipliers
 from tenon.network.ops.window import Ints
 
@@ -59,6 +60,9 @@ class IntegerGemm(IntegerProduct):
         exact = np.float64 if w.shape[1] * 2**33 < 2**53 else np.int64
         sums = (wide.astype(exact) @ weights.T.astype(exact)).astype(np.int64)
         return self.stored(sums if b is None else sums + b, factors, shifts)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return alike(inputs, axis) if axis < self.batch else None
 
     def supported(self, site: Site) -> str:
         return self.compiled(site)

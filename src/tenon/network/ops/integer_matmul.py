@@ -42,6 +42,7 @@ from tenon.network.ops.base import (
 from tenon.network.ops.integer_arithmetic import Fixed
 from tenon.network.ops.integer_gemm import row_image
 from tenon.network.ops.integer_product import ACTIVATIONS, SUMMED
+from tenon.network.ops.reach import Operands, Reach, Reaches, broadcast_reach
 from tenon.network.ops.requantize import Factors, clamped, quantized_multiplier, row_type
 
 
@@ -97,6 +98,14 @@ class IntegerMatMul(Operator):
         if self.rounding == "none":
             return (TensorType(I32, dims),)
         return (TensorType(DType(self.to), dims, quant=Quant((self.scale,), (self.zeros[2],))),)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        a, b = inputs[0], inputs[1]
+        assert a is not None
+        assert b is not None
+        batch, rows, cols = broadcast_reach((a, b), outputs[0], axis), Reach(a.type.rank - 2), Reach(b.type.rank - 1)
+        read = {0: (rows, None), 1: (None, cols)}.get(axis - outputs[0].rank + 2, batch)
+        return (*read, *(None for _ in inputs[2:]))
 
     def zero_points(self) -> tuple[int, int]:
         return self.zeros[:2]

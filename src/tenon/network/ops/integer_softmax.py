@@ -21,6 +21,7 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import DType, Quant, TensorType
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Site, Step, Weights, register, typed
 from tenon.network.ops.integer_arithmetic import Fixed
+from tenon.network.ops.reach import Operands, Reaches, alike
 from tenon.network.ops.requantize import clamped, doubling_high, limits, quantized_multiplier, rounding_shift
 
 ONE = 2**31 - 1
@@ -136,6 +137,9 @@ class IntegerSoftmax(Operator):
         least, most = limits(to)
         result = rounding_shift(doubling_high(scale, exps), over + 31 - 8 * to.bytes) + least
         return clamped(result, least, most, to)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return None if axis == outputs[0].rank - 1 else alike(inputs, axis)
 
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)

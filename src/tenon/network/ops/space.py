@@ -16,6 +16,7 @@ from tenon.network.graph.sizes import exact
 from tenon.network.graph.types import TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.move import kept
+from tenon.network.ops.reach import Operands, Reach, Reaches, alike
 
 
 @register
@@ -50,6 +51,11 @@ class DepthToSpace(Operator):
         else:
             split = x.reshape(n, per, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
         return split.reshape(n, per, h * b, w * b)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if axis == 1:
+            return None
+        return alike(inputs, 0) if axis == 0 else (Reach(axis, 1, 0, self.blocksize),)
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
@@ -96,6 +102,11 @@ class SpaceToDepth(Operator):
         b = self.blocksize
         split = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
         return np.ascontiguousarray(split).reshape(n, c * b * b, h // b, w // b)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if axis == 1:
+            return None
+        return alike(inputs, 0) if axis == 0 else (Reach(axis, self.blocksize),)
 
     def layouts(self, site: Site) -> Layouts:
         return kept(site)
