@@ -119,6 +119,26 @@ def test_a_model_is_read_again_only_for_another_shape(tmp_path: Path, monkeypatc
         assert len(loaded) == times
 
 
+def test_shapes_have_ranges(tmp_path: Path) -> None:
+    """As lists and as texts, in the order that the format names; one bundle runs at all sizes of them."""
+    network(tmp_path / "net.onnx")
+    sizes = (tenon.Size("H", 2, 8, 2), tenon.Size("W", 3, 6))
+    for given in (["1", 3, "H:2..8:2", "W:3..6"], "1, 3, H:2..8:2, W:3..6"):
+        ports = {"x": {"shape": given, "format": "NCHW"}, "y": {"shape": given, "format": "NCHW"}}
+        content = {"models": {"net": {"model": "net.onnx", "inputs": ports}}}
+        deployment = read_deployment(written(tmp_path, content))
+        assert deployment.models[0].inputs[0].shape == (1, 3, *sizes)
+    tenon.convert(deployment, tmp_path / "out")
+    with tenon.open(next((tmp_path / "out").glob("net/*/manifest.json")).parent) as engine:
+        for shape in ((1, 3, 4, 5), (1, 3, 8, 6)):
+            x, y = (np.random.default_rng(seed).random(shape, np.float32) for seed in range(2))
+            results = engine.run({"x": x, "y": y})
+            assert {array.shape for name, array in results.items() if name not in ("H", "W")} == {shape}
+    ports = {"x": {"shape": [1, 3, "H:8..2", 6]}}
+    with pytest.raises(InputError, match=r"inputs\.x\.shape\.2: .*is not above"):
+        read_deployment(written(tmp_path, {"models": {"net": {"model": "net.onnx", "inputs": ports}}}))
+
+
 # ------------------------------------------------------------------------------------------------- Tenon's form
 def test_all_problems_are_listed_with_their_lines(tmp_path: Path) -> None:
     file = written(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tenon.errors import InputError
+from tenon.network.graph.size_range import Size
 
 PLACES = (
     "model",
@@ -40,11 +41,12 @@ def name_problem(name: str) -> str:
 class ModelPort:
     """An input or output, by the model's name for it.  What is None or empty is as the model has it.
 
-    ``shape`` is in the order of axes that ``format`` names; ``data`` are .npy files to validate with.
+    ``shape`` is in the order of axes that ``format`` names, and may have sizes that every run chooses; ``data`` are
+    .npy files to validate with.
     """
 
     name: str
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int | Size, ...] | None = None
     type: str | None = None
     format: Literal["NHWC", "NCHW", "NONE"] | None = None
     range: tuple[float, float] | None = None

@@ -13,6 +13,7 @@ from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, TenonError, prefixed
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.size_range import Size
 from tenon.network.passes.io_adapters import data_format
 from tenon.options import DataType, Options
 from tenon.pipeline import compile, load
@@ -169,7 +170,7 @@ def _names(ports: Sequence[ModelPort]) -> tuple[str, ...] | None:
     return tuple(port.name for port in ports) or None
 
 
-def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int, ...]]:
+def _shapes(model: DeployedModel, graph: Graph) -> dict[str, tuple[int | Size, ...]]:
     """The shapes of inputs that differ from the model's, in its own order of axes."""
     known = {value.name: value for value in graph.inputs}
     shapes = {}

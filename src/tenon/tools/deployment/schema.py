@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
+from tenon.errors import InputError
+from tenon.network.graph.size_range import read_dimension
 from tenon.tools.deployment.base import name_problem
 from tenon.tools.deployment.yaml_document import Document, KeyPath, nearest
 
@@ -42,6 +51,20 @@ Range = Annotated[tuple[float, float], BeforeValidator(_split)]
 
 Shape = Annotated[tuple[int, ...], BeforeValidator(_split)]
 """Dimensions, as a list or as text with commas."""
+
+
+def _dimension(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
+    """A number, or a ``Size`` from text such as H:64..512:32."""
+    if not (isinstance(value, str) and ".." in value):
+        return number(value)
+    try:
+        return read_dimension(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+SizedShape = Annotated[tuple[Annotated[int, WrapValidator(_dimension)], ...], BeforeValidator(_split)]
+"""The same, in which a dimension may be a size that every run chooses, of a name and a range."""
 
 
 def _checksum(value: Any) -> Any:

@@ -26,7 +26,7 @@ from tenon.errors import InputError
 from tenon.options import DataType, Options
 from tenon.tools.deployment.base import DeployedModel, Deployment, ModelPort, ModelSource, name_problem
 from tenon.tools.deployment.files import located
-from tenon.tools.deployment.schema import Checksum, ConfigSection, Names, Range, Shape, Texts, check_name, checked
+from tenon.tools.deployment.schema import Checksum, ConfigSection, Names, Range, SizedShape, Texts, check_name, checked
 from tenon.tools.deployment.yaml_document import Document, KeyPath, nearest
 
 _SET_ELSEWHERE = frozenset(
@@ -41,7 +41,7 @@ _OF_ONE_MODEL = ("model", "weights", "sha256", "weights_sha256")
 class PortSection(ConfigSection):
     """Keys of an input or output."""
 
-    shape: Shape | None = None
+    shape: SizedShape | None = None
     type: DataType | None = None
     format: Literal["NHWC", "NCHW", "NONE"] | None = None
     range: Range | None = None
