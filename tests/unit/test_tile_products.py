@@ -287,11 +287,13 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
     tiles = Tiles(bytes(map(int, table.split(","))), memory)
     further = [f"X{i}" for i in range(1, len(lefts))]
     printed = text.text("W", "X0", [*further, "S"], block.numbers)
-    counts = [int(n) for n in re.findall(r"for \(int tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))]
+    counts = [int(n) for n in re.findall(r"for \(long tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))]
     (place,) = re.findall(r"tile_at = (.*);", "\n".join(printed))
     steps = [int(step) for step in re.findall(r"\* (\d+)", place)]
     (advance,) = re.findall(r"tile_w \+= (\d+);", "\n".join(printed))
     clear, step, store = re.findall(r'volatile\("(.*?)" : : (.*?) : "memory"', "\n".join(printed))
+
+    assert step[0].count("prefetcht0") == (block.across * block.words if block.ahead else 0)  # a line for each word
 
     def run(lines: tuple[str, str], w: int = 0, at: int = 0) -> None:
         names = {"w": ("W", w), "s": ("S", 0), **{f"x{i}": (f"X{i}", at) for i in range(len(lefts))}}

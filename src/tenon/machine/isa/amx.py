@@ -136,14 +136,11 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
     lines += [f"  const char *const {LOCAL}x{i} = (const char *)({left});" for i, left in enumerate(lefts)]
     lines += [f"  char *const {LOCAL}s = (char *)({sums});"]
     lines += _assembly([f"tilezero %%tmm{i}" for i in range(block.down * block.across)], [])
-    lines += [f"  for (int {name} = 0; {name} < {n}; {name}++)" for name, n, _ in nest]
+    lines += [f"  for (long {name} = 0; {name} < {n}; {name}++)" for name, n, _ in nest]
     tiles = [f'[x{i}] "r"({LOCAL}x{i} + {LOCAL}at)' for i in range(block.down)]
     strides = f'[apart] "r"({block.apart}L)', '[line] "r"(64L)'
     inside = [f"  const long {LOCAL}at = {place};"]
-    fetched = [f"prefetcht0 {block.ahead + line}(%[w])" for line in range(0, block.across * block.words * 64, 64)]
-    inside += _assembly(
-        [*(fetched if block.ahead else []), *_step(product, block)], [f'[w] "r"({LOCAL}w)', *tiles, *strides]
-    )
+    inside += _assembly(_step(product, block), [f'[w] "r"({LOCAL}w)', *tiles, *strides])
     inside += [f"  {LOCAL}w += {block.across * block.words * 64};"]
     lines += ["  {", *(f"  {line}" for line in inside), "  }"]
     stores = [
