@@ -40,7 +40,7 @@ does besides."""
 
 _WAITS, _AGAIN = 1, 0.2
 """Waits for memory of a part besides one for each row of taps, and what they take longer for each further block that
-reads the same: fitted to pairs on an H100, when loads of a row were issued after the sums of the one before."""
+reads the same: upper bounds from pairs on an H100 (``bench/gpu_tiles.py``), as loads of all rows are issued at once."""
 
 
 @dataclass(frozen=True)
