@@ -12,6 +12,7 @@ from lowered import MACHINES, make_site, run_site
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.kernels.conv import OutputTile
 from tenon.machine.kernels.strassen import StrassenBlocking
+from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.proofs.bounds import prove
 from tenon.network import passes
 from tenon.network.graph.graph import Graph
@@ -22,6 +23,7 @@ from tenon.network.ops.elementwise import Apply
 from tenon.network.ops.fused import Fused
 from tenon.network.ops.pointwise import Add
 from tenon.network.ops.separable import SeparableConv
+from tenon.tools.tune.search import jobs
 
 
 @pytest.mark.parametrize("name", ["lanes4", "lanes1"])
@@ -78,6 +80,15 @@ def test_pass_fuses_large_images_of_few_channels() -> None:
     assert len(graph.nodes) == 1
     inputs = random_inputs(before)
     assert difference(evaluate(graph, inputs)["d"], evaluate(before, inputs)["d"]) < 1e-5
+
+
+def test_it_has_candidates_before_layouts_are_known() -> None:
+    """As for ``tenon tune`` and a budget of weights, which choose before planning."""
+    graph = _pair()
+    passes.optimize(graph)
+    (job,) = jobs(graph, Setting(MACHINES["lanes4"]))
+    assert len(job.candidates) > 1
+    assert all(isinstance(each, Separable) for each in job.candidates)
 
 
 @pytest.mark.parametrize(
