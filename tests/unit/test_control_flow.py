@@ -5,6 +5,7 @@ That of ONNX, TensorFlow and TFLite has tests of its own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -142,11 +143,73 @@ def test_tflite_subgraphs_that_do_not_exist(type: str) -> None:
         importers.load(made.bytes([x], [y]))
 
 
-@pytest.mark.parametrize("op", ["_cond", "_foreach", "_while_loop"])
-def test_mxnet_subgraphs_are_rejected(op: str) -> None:
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        ("_cond", "it has 0 subgraphs, 1 are needed"),
+        ("_foreach", "the attribute in_data_locs is missing"),
+        ("_while_loop", "this operator is not supported"),
+    ],
+)
+def test_mxnet_nodes_without_subgraphs(op: str, words: str) -> None:
     symbol = mxnet_symbol(("null", "data", {}, ()), (op, "y", {}, (0,)))
-    with pytest.raises(UnsupportedError, match=rf"y \({op}\): this operator is not supported"):
+    with pytest.raises(UnsupportedError, match=rf"y \({op}\): {words}"):
         importers.load(symbol, {"data": (1, 4)})
+
+
+def mxnet_with_subgraphs(
+    op: str, attributes: dict[str, str], inputs: Sequence[str], *parts: bytes, outputs: int
+) -> bytes:
+    """A symbol of one node, which gives all of its outputs."""
+    made = json.loads(mxnet_symbol(*(("null", name, {}, ()) for name in inputs), (op, "y", attributes, ())))
+    made["nodes"][-1]["inputs"] = [[i, 0, 0] for i in range(len(inputs))]
+    made["nodes"][-1]["subgraphs"] = [json.loads(part) for part in parts]
+    made["heads"] = [[len(inputs), k, 0] for k in range(outputs)]
+    return json.dumps(made).encode()
+
+
+@pytest.mark.parametrize("version", ["1.3", "1.5"])
+def test_mxnet_foreach(version: str) -> None:
+    """Sums of rows of x, each plus b; the sums so far are stacked.  The subgraph reads state, slice, b."""
+    body = json.loads(
+        mxnet_symbol(
+            *(("null", name, {}, ()) for name in ("s", "r", "b")),
+            ("elemwise_add", "more", {}, (1, 2)),
+            ("elemwise_add", "sum", {}, (0, 3)),
+        )
+    )
+    body["heads"] = [[4, 0, 0], [4, 0, 0]]
+    attributes = {"num_args": "4", "num_outputs": "2", "num_out_data": "1", "in_data_locs": "(1,)"}
+    attributes["in_state_locs"] = "(0,)"
+    order = ["state", "x", "other"]
+    if version == "1.5":
+        attributes["remain_locs"], order = "(2,)", ["x", "state", "other"]
+    content = mxnet_with_subgraphs("_foreach", attributes, order, json.dumps(body).encode(), outputs=2)
+    graph = importers.load(content, {"x": (5, 4), "state": (4,), "other": (4,)})
+    assert [node.op.count for node in graph if isinstance(node.op, Scan)] == [5]
+    rng = np.random.default_rng(2)
+    feeds = {
+        name: rng.normal(0, 1, dims).astype(np.float32) for name, dims in (("x", (5, 4)), ("state", 4), ("other", 4))
+    }
+    stacked, last = evaluate(graph, feeds).values()
+    right = feeds["state"] + np.cumsum(feeds["x"] + feeds["other"], axis=0)
+    np.testing.assert_allclose(stacked, right, rtol=1e-5)
+    np.testing.assert_allclose(last, right[-1], rtol=1e-5)
+
+
+def test_mxnet_cond() -> None:
+    """x + x where the flag is not 0, else x * b."""
+    condition = mxnet_symbol(("null", "f", {}, ()), ("identity", "c", {}, (0,)))
+    first = mxnet_symbol(("null", "x", {}, ()), ("elemwise_add", "t", {}, (0, 0)))
+    second = mxnet_symbol(("null", "x", {}, ()), ("null", "b", {}, ()), ("elemwise_mul", "e", {}, (0, 1)))
+    places = {"cond_input_locs": "(2,)", "then_input_locs": "(0,)", "else_input_locs": "(0, 1)"}
+    content = mxnet_with_subgraphs("_cond", places, ["x", "b", "flag"], condition, first, second, outputs=1)
+    graph = importers.load(content, {"x": (3,), "b": (3,), "flag": (1,)})
+    x, b = np.array([1, 2, 3], np.float32), np.array([4, 5, 6], np.float32)
+    assert [node.op.name for node in graph if node.bodies] == ["If"]
+    for flag in (0, 1):
+        (result,) = evaluate(graph, {"x": x, "b": b, "flag": np.array([flag], np.float32)}).values()
+        np.testing.assert_array_equal(result, x + x if flag else x * b)
 
 
 @pytest.mark.parametrize("name", ["while_loop_stack_output", "associative_scan"])

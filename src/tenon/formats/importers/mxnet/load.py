@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from tenon.errors import FormatError
 from tenon.formats.graph_builder.builder import MISSING_WEIGHTS, GraphBuilder, required_input
 from tenon.formats.graph_builder.errors import RefusedError, unknown
+from tenon.formats.importers.mxnet.control_flow import CONTROL, ControlNode, described
 from tenon.formats.importers.mxnet.node import LABELLED, MxnetNode
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.bind import ANY_RANK, Shapes
@@ -78,18 +80,23 @@ def parse(file: ModelFile) -> dict[str, Any]:
         description = json.loads(file.data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file.name}: not readable as JSON; the file is truncated or damaged ({error})") from error
+    return check_symbol(description, file.name)
+
+
+def check_symbol(description: Any, where: str) -> dict[str, Any]:
+    """A symbol, whose nodes read outputs of others.  Raises FormatError."""
     if not isinstance(description, dict) or not isinstance(description.get("nodes"), list):
-        raise FormatError(f"{file.name}: the JSON of a symbol has a list of nodes; the file is damaged")
+        raise FormatError(f"{where}: the JSON of a symbol has a list of nodes; the file is damaged")
     nodes = description["nodes"]
     for i, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("op"), str) or not isinstance(node.get("name"), str):
-            raise FormatError(f"{file.name}: node {i} has no operator or no name; the file is damaged")
+            raise FormatError(f"{where}: node {i} has no operator or no name; the file is damaged")
         sources = node.get("inputs", [])
         if not isinstance(sources, list) or not all(_is_output(source, len(nodes)) for source in sources):
-            raise FormatError(f"{file.name}: node '{node['name']}' reads what is no node's output; the file is damaged")
+            raise FormatError(f"{where}: node '{node['name']}' reads what is no node's output; the file is damaged")
     heads = description.get("heads") or []
     if not isinstance(heads, list) or not all(_is_output(head, len(nodes)) for head in heads):
-        raise FormatError(f"{file.name}: what it gives is no node's output; the file is damaged")
+        raise FormatError(f"{where}: what it gives is no node's output; the file is damaged")
     return description
 
 
@@ -213,6 +220,28 @@ class _SymbolReader:
             is_stated = bool(dims) and all(dims)
             required_input(self.builder, name, TensorType(F32, tuple(dims) if is_stated else (ANY_RANK,)))
 
+    def control(self, node: dict[str, Any], names: Sequence[str]) -> ControlNode:
+        """A node with subgraphs."""
+        inputs, symbols = [self.builder[name] for name in names], described(node)
+        for value in inputs:
+            self.builder.type(value)
+        parts = [partial(self.inside, check_symbol(each, str(node["name"]))) for each in symbols]
+        return ControlNode(self.builder, str(node["name"]), _attributes(node), inputs, parts)
+
+    def inside(self, symbol: dict[str, Any], given: Sequence[Value]) -> list[Value]:
+        """The results of a subgraph for these inputs."""
+        inner, outside = _SymbolReader(self.builder, symbol, self.stored), dict(self.builder.scope)
+        variables = [i for i, node in enumerate(inner.nodes) if node["op"] == "null"]
+        if len(variables) != len(given):
+            raise RefusedError(f"its subgraph has {len(variables)} inputs, and gets {len(given)}")
+        self.builder.scope.update(zip((inner.names[i] for i in variables), given, strict=True))
+        for i, node in enumerate(inner.nodes):
+            if node["op"] != "null":
+                inner.operator(i, node)
+        results = [self.builder[inner.tensor(*head)] for head in inner.heads]
+        self.builder.scope = outside
+        return results
+
     def operator(self, i: int, node: dict[str, Any]) -> None:
         from tenon.formats.importers.mxnet.ops import OPERATORS
 
@@ -221,6 +250,10 @@ class _SymbolReader:
             names = [self.tensor(*source) for source in sources]
             if kind in LABELLED:
                 names = names[:1]
+            if kind in CONTROL:
+                for k, value in enumerate(CONTROL[kind](self.control(node, names))):
+                    self.builder[self.tensor(i, k)] = value
+                return
             context = MxnetNode(self.builder, kind, names, _attributes(node), self.stored is None)
             if kind not in OPERATORS:
                 raise unknown(kind, OPERATORS)
