@@ -272,9 +272,9 @@ def random_feeds(model: Path) -> dict[str, np.ndarray]:
     """Normal numbers for floats, 0 to 99 for integers."""
     rng = np.random.default_rng(0)
     return {
-        value.name: rng.standard_normal(value.type.shape).astype(value.type.dtype.numpy)
+        value.name: rng.standard_normal(value.type.dims).astype(value.type.dtype.numpy)
         if value.type.dtype.is_float
-        else rng.integers(0, 100, value.type.shape).astype(value.type.dtype.numpy)
+        else rng.integers(0, 100, value.type.dims).astype(value.type.dtype.numpy)
         for value in tenon.load(model).inputs
     }
 
