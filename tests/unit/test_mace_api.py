@@ -30,6 +30,7 @@ from libtenon import (
     succeeded,
 )
 from on_targets import skip_without_device
+from onnx_models import model, node, random
 from real import DIGITS, held_out_digits
 from small_models import mace_net
 from tenon.network.graph.graph import Array
@@ -362,6 +363,26 @@ def test_mace_run_on_a_folder(place: Path, broken: dict[str, str], tmp_path: Pat
     for i in range(2):
         answer = np.fromfile(tmp_path / "out" / f"y_{i}.bin", np.float32).reshape(1, 3, 6, 5)
         np.testing.assert_allclose(answer, turned(convolved(X * (i + 1))), atol=1e-5)
+
+
+def test_states_need_no_tensor(place: Path, broken: dict[str, str], tmp_path: Path) -> None:
+    """A run finds in them what the one before left, but for the run on zeros when the engine is made."""
+    weights = {"W": random(1, 12, 5, seed=1), "R": random(1, 12, 4, seed=2)}
+    layer = node("GRU", ["x", "W", "R", "", "", "h"], ["y", "hn"], hidden_size=4)
+    content = model([layer], {"x": (2, 1, 5), "h": (1, 1, 4)}, ["y", "hn"], weights).SerializeToString()
+    bundle = tenon.compile(content, name="gru", no_tuning=True, target="x86-64")
+    bundle.save(tmp_path / "gru.tenon")
+    x = random(2, 1, 5, seed=3)
+    (tmp_path / "in_x").write_bytes(x.tobytes())
+    ports = ("--input_node=x", "--input_shape=2,1,5", "--output_node=y", "--output_shape=2,1,1,4")
+    files = (f"--input_file={tmp_path}/in", f"--output_file={tmp_path}/out", f"--model_file={tmp_path}/gru.tenon")
+    with tenon.open(bundle) as engine:
+        results = [engine.run(x)["y"].ravel() for _ in range(4)]  # a run before those that are timed
+    assert np.abs(results[3] - results[2]).max() > 1e-4
+    for more in ((), ("--fake_warmup",)):
+        flags = ("-round=3", "--nobenchmark", *more)
+        succeeded(run(place / "sdk" / "bin" / "mace_run", *ports, *files, *flags, env=broken))
+        np.testing.assert_allclose(np.fromfile(tmp_path / "out_y", np.float32), results[3], atol=1e-6)
 
 
 def test_mace_run_refuses(place: Path, broken: dict[str, str], tmp_path: Path) -> None:

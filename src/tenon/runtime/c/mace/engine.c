@@ -205,9 +205,10 @@ static int fill(MaceCore *core, const MaceModel *model, const char *const *input
   if (code == MACE_SUCCESS) code = check_names(core, inputs, input_count, 0, error);
   if (code == MACE_SUCCESS) code = check_names(core, outputs, output_count, 1, error);
   if (code == MACE_SUCCESS) code = read_formats(core, error);
-  if (code == MACE_SUCCESS && core->config.warm_up && tenon_engine_run(core->network.engine) != TENON_OK)
-    code = mc_fail(error, MACE_RUNTIME_ERROR, "%s", tenon_last_error());
-  return code;
+  if (code != MACE_SUCCESS || !core->config.warm_up) return code;
+  TenonEngine *engine = core->network.engine;
+  if (tenon_engine_run(engine) == TENON_OK && tenon_engine_reset(engine) == TENON_OK) return MACE_SUCCESS;
+  return mc_fail(error, MACE_RUNTIME_ERROR, "%s", tenon_last_error());
 }
 
 int mace_core_create(const MaceModel *model, const char *const *inputs, size_t input_count, const char *const *outputs,

@@ -10,7 +10,7 @@ enum { SHAPE_TEXT = 22 * TENON_MAX_RANK };
 
 /* An input of a run, with the number of the network's. */
 typedef struct {
-  const MaceCoreTensor *tensor;
+  const MaceCoreTensor *tensor; /* NULL: a state, which keeps what the run before left */
   TenonTensor about;
   Placement placement;
 } Input;
@@ -60,6 +60,10 @@ static int place_inputs(const MaceCore *core, const MaceCoreTensor *tensors, siz
     const TenonStatus status = tenon_bundle_input(bundle, binding, i, &input->about);
     if (status != TENON_OK) return mc_fail_as(error, status);
     input->tensor = named(tensors, count, input->about.name);
+    if (input->tensor == NULL && input->about.is_state) {
+      memcpy(input->placement.shape, input->about.shape, sizeof input->placement.shape);
+      continue;
+    }
     if (input->tensor == NULL)
       return mc_fail(error, MACE_INVALID_ARGS, "there is no tensor for input '%s'", input->about.name);
     input->placement = mc_placement(&input->about, core->input_formats[i], input->tensor);
@@ -152,6 +156,7 @@ static int write_inputs(TenonEngine *engine, const Input *inputs, int count, Mac
   for (int i = 0; i < count; i++) {
     const Input *input = &inputs[i];
     void *data;
+    if (input->tensor == NULL) continue;
     const TenonStatus status = tenon_engine_input_data(engine, i, &data);
     if (status != TENON_OK) return mc_fail_as(error, status);
     if (!mc_to_network(&input->about, input->placement.shape, &input->placement, mc_type(input->tensor->type),
