@@ -148,7 +148,7 @@ def test_tflite_subgraphs_that_do_not_exist(type: str) -> None:
     [
         ("_cond", "it has 0 subgraphs, 1 are needed"),
         ("_foreach", "the attribute in_data_locs is missing"),
-        ("_while_loop", "this operator is not supported"),
+        ("_while_loop", "the attribute cond_input_locs is missing"),
     ],
 )
 def test_mxnet_nodes_without_subgraphs(op: str, words: str) -> None:
@@ -195,6 +195,32 @@ def test_mxnet_foreach(version: str) -> None:
     right = feeds["state"] + np.cumsum(feeds["x"] + feeds["other"], axis=0)
     np.testing.assert_allclose(stacked, right, rtol=1e-5)
     np.testing.assert_allclose(last, right[-1], rtol=1e-5)
+
+
+def test_mxnet_while_loop() -> None:
+    """While i < n, and at most 6 times: s grows by b, i by 1; s is stacked."""
+    condition = mxnet_symbol(("null", "i", {}, ()), ("null", "n", {}, ()), ("broadcast_lesser", "c", {}, (0, 1)))
+    body = json.loads(
+        mxnet_symbol(
+            *(("null", name, {}, ()) for name in ("s", "b", "i")),
+            ("elemwise_add", "sum", {}, (0, 1)),
+            ("_plus_scalar", "next", {"scalar": "1"}, (2,)),
+        )
+    )
+    body["heads"] = [[3, 0, 0], [4, 0, 0], [3, 0, 0]]
+    places = {"cond_input_locs": "(0, 3)", "func_input_locs": "(1, 2, 0)", "func_var_locs": "(2, 0)"}
+    places |= {"num_out_data": "1", "max_iterations": "6"}
+    inputs = ["i", "s", "b", "n"]
+    content = mxnet_with_subgraphs("_while_loop", places, inputs, condition, json.dumps(body).encode(), outputs=3)
+    graph = importers.load(content, {"i": (1,), "s": (3,), "b": (3,), "n": (1,)})
+    assert [node.op.counted for node in graph if isinstance(node.op, Scan)] == [True]
+    s, b = np.array([1, 2, 3], np.float32), np.array([0.5, 1, -1], np.float32)
+    for n, steps in ((0, 0), (4, 4), (9, 6)):
+        feeds = {"i": np.zeros(1, np.float32), "s": s, "b": b, "n": np.array([n], np.float32)}
+        stacked, number, last, extent = evaluate(graph, feeds).values()
+        assert (int(number[0]), int(extent)) == (steps, steps)
+        np.testing.assert_allclose(last, s + steps * b)
+        np.testing.assert_allclose(stacked[:steps], s + np.arange(1, steps + 1)[:, None] * b)
 
 
 def test_mxnet_cond() -> None:

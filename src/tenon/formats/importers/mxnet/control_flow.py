@@ -1,4 +1,4 @@
-"""Operators of MXNet's symbols that run symbols of their own, "subgraphs" of a node: _foreach and _cond.
+"""Operators of MXNet's symbols that run symbols of their own, "subgraphs" of a node: _foreach, _while_loop and _cond.
 
 The variables of a subgraph are its inputs, in the order of "arg_nodes".  Attributes say by numbers which of them are
 which inputs of the node.  Source: src/operator/control_flow.cc of MXNet.
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tenon.formats.decompositions.branches import choose
-from tenon.formats.decompositions.loops import scan
+from tenon.formats.decompositions.loops import RepeatedBody, Repetition, repeat, scan
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Value
@@ -76,18 +78,55 @@ def _cond(node: ControlNode) -> list[Value]:
         partial(node.subgraph(i), [node.inputs[place] for place in node.places(f"{name}_input_locs")])
         for i, name in enumerate(("cond", "then", "else"))
     ]
-    (condition,) = parts[0]()
-    builder = node.builder
+    condition = _condition(node, parts[0]())
+    if condition.data is not None:
+        return parts[1 if condition.data.item() else 2]()
+    return choose(node.builder.writer, condition, parts[1:], node.builder.origin)
+
+
+def _condition(node: ControlNode, results: Sequence[Value]) -> Value:
+    """The only result of a condition, as a bool of rank 0."""
+    builder, (condition,) = node.builder, results
     if builder.type(condition).size != 1:
         raise RefusedError(f"its condition has {builder.type(condition).size} elements, not one")
     condition = builder.add("Reshape", condition, builder.ints()) if builder.type(condition).rank else condition
-    condition = condition if condition.type.dtype == "bool" else builder.add("Cast", condition, to="bool")
-    if condition.data is not None:
-        return parts[1 if condition.data.item() else 2]()
-    return choose(builder.writer, condition, parts[1:], builder.origin)
+    return condition if condition.type.dtype == "bool" else builder.add("Cast", condition, to="bool")
 
 
-CONTROL: dict[str, Callable[[ControlNode], list[Value]]] = {"_cond": _cond, "_foreach": _foreach}
+def _while_loop(node: ControlNode) -> list[Value]:
+    """The subgraphs are the condition and the body, which gives slices of results and then the next states; each reads
+    some of the inputs, and the states are those of the body that ``func_var_locs`` names."""
+    asked, read = node.places("cond_input_locs"), node.places("func_input_locs")
+    states = [read[place] for place in node.places("func_var_locs")]
+    count, most = (int(node.attributes.get(name, 0)) for name in ("num_out_data", "max_iterations"))
+    if most < 1:
+        raise RefusedError("the attribute max_iterations is missing")
+
+    def given(places: Sequence[int], now: Sequence[Value]) -> list[Value]:
+        known = dict(enumerate(node.inputs)) | dict(zip(states, now, strict=True))
+        return [known[place] for place in places]
+
+    def holds(now: Sequence[Value]) -> Value:
+        return _condition(node, node.subgraph(0)(given(asked, now)))
+
+    def body(number: Value, now: Sequence[Value]) -> RepeatedBody:
+        results = node.subgraph(1)(given(read, now))
+        return RepeatedBody(holds(results[count:]), results[count:], results[:count])
+
+    builder, first = node.builder, [node.inputs[place] for place in states]
+    trips = Repetition(builder.constant(np.array(most), "most"), holds(first))
+    made = repeat(builder, builder.origin, trips, first, body, None)
+    if made.extent is not None:
+        for value in made.results:
+            builder.writer.sizes.count(value, 0, made.extent)
+    return [*made.results, *made.states]
+
+
+CONTROL: dict[str, Callable[[ControlNode], list[Value]]] = {
+    "_cond": _cond,
+    "_foreach": _foreach,
+    "_while_loop": _while_loop,
+}
 """Operators with subgraphs."""
 
 
