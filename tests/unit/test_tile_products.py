@@ -286,7 +286,7 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
     memory = {"W": weights, "S": sums, **{f"X{i}": left for i, left in enumerate(lefts)}}
     tiles = Tiles(bytes(map(int, table.split(","))), memory)
     further = [f"X{i}" for i in range(1, len(lefts))]
-    printed = text.text("W", "X0", [*further, "S"], block.numbers)
+    printed = text.text("W", "X0", [*further, "S", *(["N"] if block.fetched else [])], block.numbers)
     counts = [int(n) for n in re.findall(r"for \(long tile_\w = 0; tile_\w < (\d+); ", "\n".join(printed))]
     (place,) = re.findall(r"tile_at = (.*);", "\n".join(printed))
     steps = [int(step) for step in re.findall(r"\* (\d+)", place)]
@@ -294,6 +294,7 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
     clear, step, store = re.findall(r'volatile\("(.*?)" : : (.*?) : "memory"', "\n".join(printed))
 
     assert step[0].count("prefetcht0") == (block.across * block.words if block.ahead else 0)  # a line for each word
+    assert step[0].count("prefetcht1") == block.fetched
 
     def run(lines: tuple[str, str], w: int = 0, at: int = 0) -> None:
         names = {"w": ("W", w), "s": ("S", 0), **{f"x{i}": (f"X{i}", at) for i in range(len(lefts))}}
@@ -314,7 +315,7 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
 def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: int, across: int) -> None:
     """Every register and address of it, on a model of the unit."""
     rng = np.random.default_rng(1)
-    block = TileBlock(rows, down, across, 16, 128, 8192 * (down > 2), ((2, 4096), (1, 64), (3, 64)))
+    block = TileBlock(rows, down, across, 16, 128, 8192 * (down > 2), 3 * (down < 3), ((2, 4096), (1, 64), (3, 64)))
     of_bf16 = name == "tile_bf16"
     numbers = rng.standard_normal if of_bf16 else lambda n: rng.integers(-128, 128, n)
     kind = BF16.numpy if of_bf16 else np.int8

@@ -15,6 +15,7 @@ Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ class TileBlock:
     channels.  A step multiplies ``words`` words of every position, which lie ``apart`` bytes after those of the
     position before; ``loops`` are (iterations, bytes from one to the next), outermost first.  Weights lie in the order
     of the steps, the tiles of a step side by side; those ``ahead`` bytes further on are prefetched, unless it is 0.
+    Each step prefetches ``fetched`` lines of the next block's weights, those behind the place of one more operand.
     """
 
     rows: int
@@ -64,14 +66,15 @@ class TileBlock:
     words: int
     apart: int = 0
     ahead: int = 0
+    fetched: int = 0
     loops: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> TileBlock:
         """The inverse of ``numbers``."""
         rows, down, across, words, *rest = numbers
-        apart, ahead = rest[:2] or (0, 0)
-        return cls(rows, down, across, words, apart, ahead, tuple(zip(rest[2::2], rest[3::2], strict=True)))
+        apart, ahead, fetched = rest[:3] or (0, 0, 0)
+        return cls(rows, down, across, words, apart, ahead, fetched, tuple(zip(rest[3::2], rest[4::2], strict=True)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,7 +83,7 @@ class TileBlock:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (*self.shape, self.apart, self.ahead, *(n for loop in self.loops for n in loop))
+        return (*self.shape, self.apart, self.ahead, self.fetched, *(n for loop in self.loops for n in loop))
 
     @property
     def shared(self) -> bool:
@@ -127,20 +130,24 @@ def _end(_weights: str, _inputs: str, _: Sequence[str], _numbers: Sequence[int])
 
 
 def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    """``rest``: the inputs of further rows of tiles, then the sums."""
+    """``rest``: the inputs of further rows of tiles, the sums, and what is prefetched."""
     block = TileBlock.of(numbers)
-    lefts, sums = [inputs, *rest[:-1]], rest[-1]
+    lefts, sums = [inputs, *rest[: block.down - 1]], rest[block.down - 1]
     nest = [(f"{LOCAL}{'abcdef'[i]}", n, step) for i, (n, step) in enumerate(block.loops) if n > 1]
     place = " + ".join(f"{name} * {step}" for name, _, step in nest) or "0"
     lines = [f"  const char *{LOCAL}w = (const char *)({weights});"]
     lines += [f"  const char *const {LOCAL}x{i} = (const char *)({left});" for i, left in enumerate(lefts)]
     lines += [f"  char *const {LOCAL}s = (char *)({sums});"]
+    whole = math.prod(n for n, _ in block.loops) * block.across * block.words * 64
+    lines += [f"  const char *{LOCAL}f = (const char *)({rest[-1]}) + {whole};"] if block.fetched else []
     lines += _assembly([f"tilezero %%tmm{i}" for i in range(block.down * block.across)], [])
     lines += [f"  for (long {name} = 0; {name} < {n}; {name}++)" for name, n, _ in nest]
     tiles = [f'[x{i}] "r"({LOCAL}x{i} + {LOCAL}at)' for i in range(block.down)]
     strides = f'[apart] "r"({block.apart}L)', '[line] "r"(64L)'
     inside = [f"  const long {LOCAL}at = {place};"]
-    inside += _assembly(_step(product, block), [f'[w] "r"({LOCAL}w)', *tiles, *strides])
+    moved = [f'[{name}] "r"({LOCAL}{name})' for name in ("w", "f")[: 1 + bool(block.fetched)]]
+    inside += _assembly(_step(product, block), [*moved, *tiles, *strides])
+    inside += [f"  {LOCAL}f += {64 * block.fetched};"] if block.fetched else []
     inside += [f"  {LOCAL}w += {block.across * block.words * 64};"]
     lines += ["  {", *(f"  {line}" for line in inside), "  }"]
     stores = [
@@ -157,6 +164,7 @@ def _step(product: str, block: TileBlock) -> list[str]:
     lines, loaded = list[str](), set[int]()
     if block.ahead:
         lines += [f"prefetcht0 {block.ahead + line}(%[w])" for line in range(0, block.across * block.words * 64, 64)]
+    lines += [f"prefetcht1 {64 * line}(%[f])" for line in range(block.fetched)]
     for i in range(block.down):
         for j in range(block.across):
             if (register := block.right(j)) not in loaded:

@@ -8,6 +8,7 @@ with the halo between, whose sums are not stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ CHANNELS = 16
 
 _AHEAD = 8192
 """Bytes by which weights are prefetched that no other block reads."""
+_FETCHED = 6
+"""Most lines that a step prefetches of the next channels' weights."""
 
 Store = Callable[[Index, Index, Index, Index, Expr], None]
 """Finishes and stores a vector of sums at (image, channel, row, column)."""
@@ -136,43 +139,55 @@ def group(
 ) -> None:
     """All positions by ``across`` tiles of channels; ``at`` is (image, first channel, first row of the output), and
     ``kind`` that of the loops over blocks."""
-    for block, places in _runs(p, left, across, kind):
+    for block, turn, places in _runs(p, left, across, kind):
         about = f"{block.down} x {block.rows} positions by {across * CHANNELS} output channels"
         with p.k.outline(f"{block.down}x{block.rows}x{across}", about):
-            _block(p, block, (left, *weights), at, places)
+            _block(p, block, (left, *weights), at, (turn, places))
 
 
 Places = list[tuple[Index, Index]]
 """Row and column of the first position of each tile of a block."""
 
 
-def _runs(p: TileContext, left: TileRows, across: int, kind: str) -> Iterator[tuple[TileBlock, Places]]:
-    """The blocks of positions, equal ones in one loop."""
-    cut = parts(p.tile, p.extent, p.pitch)
-    ahead = _AHEAD if len(cut) == 1 and cut[0][3] <= p.tile.down else 0  # weights are read once
+def _runs(p: TileContext, left: TileRows, across: int, kind: str) -> Iterator[tuple[TileBlock, Index, Places]]:
+    """The blocks of positions, equal ones in one loop, and which part of the weights each prefetches."""
+    cut, turn = parts(p.tile, p.extent, p.pitch), 0
+    of = sum(-(-count // p.tile.down) for *_, count in cut)
+    steps = math.prod(count for count, _ in left.loops)
+    ahead = _AHEAD if of == 1 else 0  # weights are read once
+    fetched = min(_FETCHED, -(-across * left.words // of)) if of > 1 else 0
     for start, per_row, rows, count in cut:
         for before, number, down in segments(count, p.tile.down):
-            block = TileBlock(rows, down, across, left.words, left.apart, ahead, left.loops)
+            block = TileBlock(rows, down, across, left.words, left.apart, ahead, fetched, left.loops)
             with p.k.instruction(BEGIN, (), *block.shape):
                 pass
             with p.k.loop("j", number, kind=kind) as j:
                 turns = [j * down + (before + i) for i in range(down)]
-                rest = [turn if count == per_row else turn % per_row for turn in turns]
-                places = [(Index() if count == per_row else turn // per_row) for turn in turns]
-                yield block, [(row, col * rows + start) for row, col in zip(places, rest, strict=True)]
+                rest = [each if count == per_row else each % per_row for each in turns]
+                places = [(Index() if count == per_row else each // per_row) for each in turns]
+                yield (
+                    block,
+                    (j + turn) * steps // of,
+                    [(row, col * rows + start) for row, col in zip(places, rest, strict=True)],
+                )
+            turn += number
 
 
 Factors = tuple[TileRows, Tensor, Index]
 """Rows of the left tiles; the weights, and which group of them."""
 
 
-def _block(p: TileContext, block: TileBlock, of: Factors, at: tuple[Index, Index, Index], places: Places) -> None:
-    """Sums of one block, and what is stored of them."""
-    k, (left, w, o) = p.k, of
+def _block(
+    p: TileContext, block: TileBlock, of: Factors, at: tuple[Index, Index, Index], turn: tuple[Index, Places]
+) -> None:
+    """Sums of one block, and what is stored of them; ``turn`` has the step whose weights, of the next channels,
+    it prefetches first."""
+    k, (left, w, o), (part, places) = p.k, of, turn
     dtype = F32 if p.unit.sums is DType.F32 else I32
     sums = k.local("s", block.down, block.rows, block.across * CHANNELS, dtype=dtype, space="stack")
     xs = [left.first(row, col) for row, col in places]
-    with k.instruction(p.unit.operation, ((w, (o, 0, 0, 0, 0)), *xs, (sums, (0, 0, 0))), *block.numbers):
+    ahead: list[Operand] = [(w, (o, part, 0, 0, 0))] if block.fetched else []
+    with k.instruction(p.unit.operation, ((w, (o, 0, 0, 0, 0)), *xs, (sums, (0, 0, 0)), *ahead), *block.numbers):
         _sums(p, block, of, places, sums)
     for i, (row, col) in enumerate(places):
         with k.loop("r", block.rows) as r:
