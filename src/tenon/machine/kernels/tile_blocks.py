@@ -62,7 +62,7 @@ class TileRows:
 @dataclass(frozen=True, eq=False)
 class TileContext:
     """What all blocks of a kernel share: ``extent`` are the positions of the rows that are made, and ``pitch`` those
-    from one row of the input to the next."""
+    from one row of the input to the next.  ``ahead``: weights are prefetched."""
 
     k: Builder
     tile: RegisterTiles
@@ -70,6 +70,7 @@ class TileContext:
     extent: tuple[int, int]
     pitch: int
     store: Store
+    ahead: bool = True
 
 
 def pitch(s: Conv) -> int:
@@ -154,8 +155,8 @@ def _runs(p: TileContext, left: TileRows, across: int, kind: str) -> Iterator[tu
     cut, turn = parts(p.tile, p.extent, p.pitch), 0
     of = sum(-(-count // p.tile.down) for *_, count in cut)
     steps = math.prod(count for count, _ in left.loops)
-    ahead = _AHEAD if of == 1 else 0  # weights are read once
-    fetched = min(_FETCHED, -(-across * left.words // of)) if of > 1 else 0
+    ahead = _AHEAD if p.ahead and of == 1 else 0  # weights are read once
+    fetched = min(_FETCHED, -(-across * left.words // of)) if p.ahead and of > 1 else 0
     for start, per_row, rows, count in cut:
         for before, number, down in segments(count, p.tile.down):
             block = TileBlock(rows, down, across, left.words, left.apart, ahead, fetched, left.loops)
