@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,9 @@ from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv as Operator
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.requantize import quantized_multipliers
+from tenon.options import Options
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
+from tenon.tools.tune import probe
 
 NAME = "x86-64-amx"
 ROW = find(NAME)
@@ -216,6 +219,20 @@ def test_operator_cases(case: Case) -> None:
             largest = float(np.abs(expected.astype(np.float32)).max())
             atol = 2e-2 * largest if floats else 0
             np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=atol)
+
+
+def test_tiles_that_the_system_refuses_are_not_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The measured time of one unit holds for all, rounded to a power of two; what vectors take instead is slower than
+    direct sums."""
+    s = convolution((64, 64), (14, 14), 3)
+    for figure, kept, chosen in ((40.0, 32.0, True), (900.0, 1024.0, False)):
+        monkeypatch.setattr(probe, "measured", lambda *_, figure=figure: figure)
+        machine = probe.probed(ROW, Options(cache=tmp_path / str(kept))).machine
+        times = {unit.operation: unit.time for unit in machine.products}
+        assert [times[name] for name in ("tile_bf16", "tile_i8", "tile_u8")] == [kept] * 3
+        assert times["dot4"] == 1
+        best = candidates((s,), replace(machine, block=32), Limits())[0]
+        assert isinstance(best, TileProducts) == chosen
 
 
 # ------------------------------------------------------------------------------------------------- the assembly
