@@ -253,6 +253,42 @@ def stream(data: bytes, inputs: Sequence[Array], start: Array) -> list[Array]:
 STREAM = [np.array(v, np.float32) for v in ([1, 2, 3], [-4, 5, -6], [7, 8, 9])]
 
 
+def accumulating(steps: int) -> bytes:
+    """A variable to which each iteration adds x; the result is its content."""
+    model = Model()
+    x, out = model.tensor("x", (3,)), model.tensor("y", (3,))
+    condition, body = model.subgraph(), model.subgraph()
+    a = [condition.tensor(f"c{i}", shape, kind) for i, (shape, kind) in enumerate([((), "i32"), ((3,), "f32")])]
+    less = condition.tensor("less", (), "bool")
+    condition.add("LESS", [a[0], scalar(condition, "steps", steps)], [less])
+    b = [body.tensor(f"b{i}", shape, kind) for i, (shape, kind) in enumerate([((), "i32"), ((3,), "f32")])]
+    after, handle = body.tensor("after", (), "i32"), body.tensor("handle", (), "resource")
+    before, total = body.tensor("before", (3,)), body.tensor("total", (3,))
+    body.add("ADD", [b[0], scalar(body, "one", 1)], [after])
+    body.add("VAR_HANDLE", [], [handle], shared_name="memory")
+    body.add("READ_VARIABLE", [handle], [before])
+    body.add("ADD", [before, b[1]], [total])
+    body.add("ASSIGN_VARIABLE", [handle, total], [])
+    numbers = model.define(condition, a, [less]), model.define(body, b, [after, b[1]])
+    ends = model.tensor("end", (), "i32"), model.tensor("same", (3,))
+    model.add("WHILE", [scalar(model, "first", 0), x], list(ends), condition=numbers[0], body=numbers[1])
+    outer = model.tensor("handle", (), "resource")
+    model.add("VAR_HANDLE", [], [outer], shared_name="memory")
+    model.add("READ_VARIABLE", [outer], [out])
+    return model.bytes([x], [out])
+
+
+@pytest.mark.parametrize("steps", [2, 50])
+def test_a_loop_assigns_a_variable(steps: int) -> None:
+    """It is a state of the loop, and of the network."""
+    graph = importers.load(accumulating(steps))
+    assert len(scans(graph)) == (steps > 2)
+    assert len(graph.states) == 1
+    with tenon.open(tenon.compile(graph, no_tuning=True)) as net:
+        for run in (1, 2):
+            np.testing.assert_allclose(net.run({"x": X})["y"], run * steps * X)
+
+
 def test_a_variable_is_an_input_and_an_output() -> None:
     results = stream(delay(), STREAM, np.zeros(3, np.float32))
     for i, y in enumerate(results):

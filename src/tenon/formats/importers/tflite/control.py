@@ -15,7 +15,13 @@ from tenon.formats.decompositions.loop_forms import LoopForms
 from tenon.formats.decompositions.loops import LongLoopError, RepeatedBody, Repetition, repeat
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.tflite.importer import TfliteNode
-from tenon.formats.importers.tflite.variables import Argument, Complex, Handle, uses_variables, variable_name
+from tenon.formats.importers.tflite.variables import (
+    Argument,
+    Complex,
+    Handle,
+    loop_variables,
+    variable_name,
+)
 from tenon.network.graph.graph import Value
 
 MAX_STEPS = 4096
@@ -31,11 +37,22 @@ def _while(node: TfliteNode) -> Sequence[Argument]:
     """WHILE: unrolled where it is short, else a node that repeats its body, or unrolled where that does not fit."""
     builder, state = node.builder, _arguments(node)
     numbers = node.integer("condition"), node.integer("body")
-    if any(isinstance(value, Handle) for value in state) or uses_variables(node.importer.graphs, numbers):
+    named, variables = loop_variables(node.importer.graphs, numbers), node.importer.variables
+    if any(isinstance(value, Handle) for value in state) or named is None or variables.starting:
         return _unrolled(node, state, MAX_STEPS)
-    return LoopForms[Sequence[Argument]](
-        builder, lambda most: _unrolled(node, state, most), lambda: _repeated(node, state), MAX_STEPS
-    ).run()
+    for name, tensor in named.items():
+        variables.read(builder, name, tensor)
+    before = dict(variables.current)
+
+    def unrolled(most: int) -> Sequence[Argument]:
+        variables.current = dict(before)
+        return _unrolled(node, state, most)
+
+    def repeated() -> Sequence[Argument]:
+        variables.current = dict(before)
+        return _repeated(node, state, [name for name in named if name in before])
+
+    return LoopForms[Sequence[Argument]](builder, unrolled, repeated, MAX_STEPS).run()
 
 
 def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Argument]:
@@ -51,9 +68,10 @@ def _unrolled(node: TfliteNode, state: list[Argument], most: int) -> Sequence[Ar
     raise LongLoopError(f"its loop runs more than {most} steps", _UNROLL)
 
 
-def _repeated(node: TfliteNode, state: Sequence[Argument]) -> Sequence[Argument]:
-    """The states after a loop as a node with a body.  Raises RefusedError."""
-    importer, builder = node.importer, node.builder
+def _repeated(node: TfliteNode, state: Sequence[Argument], names: Sequence[str]) -> Sequence[Argument]:
+    """The states after a loop as a node with a body, of which some variables are states, too.  Raises RefusedError."""
+    importer, builder, variables = node.importer, node.builder, node.importer.variables
+    before = dict(variables.current)
     initial = [value for value in state if isinstance(value, Value)]
     if len(initial) < len(state):
         raise RefusedError("a state of its loop is a variable or complex")
@@ -65,12 +83,17 @@ def _repeated(node: TfliteNode, state: Sequence[Argument]) -> Sequence[Argument]
         return builder.reshape(condition, ()) if builder.type(condition).rank else condition
 
     def body(number: Value, kept: Sequence[Value]) -> RepeatedBody:
-        after = _tensors(importer.call(node.integer("body"), kept, apart=True))
-        return RepeatedBody(holds(after, apart=True), after, [])
+        variables.current = {**before, **dict(zip(names, kept[len(state) :], strict=True))}
+        after = _tensors(importer.call(node.integer("body"), kept[: len(state)], apart=True))
+        holding, stored = holds(after, apart=True), [variables.current[name] for name in names]
+        variables.current = dict(before)
+        return RepeatedBody(holding, [*after, *stored], [])
 
     start = holds(initial, apart=False)
-    made = repeat(builder, builder.origin, Repetition(None, start), initial, body, None)
-    return list(made.states)
+    first = [*initial, *(before[name] for name in names)]
+    made = repeat(builder, builder.origin, Repetition(None, start), first, body, None)
+    variables.current = {**before, **dict(zip(names, made.states[len(state) :], strict=True))}
+    return list(made.states[: len(state)])
 
 
 def _truth(node: TfliteNode, results: Sequence[Argument]) -> bool:

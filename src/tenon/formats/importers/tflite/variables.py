@@ -130,10 +130,25 @@ def _assigned(graphs: Sequence[TfliteGraph]) -> Iterator[str]:
                 yield handles.get(operation.inputs[0], ANY)
 
 
-def uses_variables(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> bool:
-    """Whether sub-graphs, or those that they call, read or assign variables or keep states between runs."""
-    operations = (operation.type for graph in _called(graphs, numbers) for operation in graph.operations)
-    return any(type in KEEPING for type in operations)
+def loop_variables(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> dict[str, TfliteTensor] | None:
+    """The variables that the sub-graphs of a loop read or assign, with a tensor of the type of each; None where these
+    are not known, or where operators keep other states."""
+    variables = dict[str, TfliteTensor]()
+    for graph in _called(graphs, numbers):
+        handles = dict[int, str]()
+        for operation in graph.operations:
+            match operation.type:
+                case "VAR_HANDLE":
+                    handles[operation.outputs[0]] = variable_name(operation.options)
+                case "READ_VARIABLE" | "ASSIGN_VARIABLE" if operation.inputs[0] not in handles:
+                    return None
+                case "READ_VARIABLE":
+                    variables.setdefault(handles[operation.inputs[0]], graph.tensors[operation.outputs[0]])
+                case "ASSIGN_VARIABLE":
+                    variables.setdefault(handles[operation.inputs[0]], graph.tensors[operation.inputs[1]])
+                case type if type in KEEPING:
+                    return None
+    return variables
 
 
 KEEPING = frozenset(("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE", "LSTM", "RNN", "SVDF"))
