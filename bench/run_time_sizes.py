@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time networks whose sizes a run chooses against the same networks compiled for each fixed size.
 
-    python bench/run_time_sizes.py [bert | mobilenet ...] [--repeat N] [--layers N] [--strassen N] [--classes N] [--times]
+    python bench/run_time_sizes.py [bert | mobilenet] [--repeat N] [--layers N] [--strassen N] [--classes N] [--times]
 
 bert is an encoder of L = 16, 64, 128 of at most 128 positions; mobilenet a fully convolutional backbone of depthwise
 separable blocks for images of 64, 256, 512 of at most 512 rows and columns.  Their weights are random.  Both run

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from interpret import interpret
-from lowered import MACHINES
+from lowered import MACHINES, make_site
 from parsed_kernels import with_parameters_of
-from tenon.machine.algorithms.strassen import best_blockings
+from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.strassen import Strassen, best_blockings
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.loops import Kernel
@@ -24,6 +25,8 @@ from tenon.machine.kernels.strassen import StrassenBlocking, scratch, strassen, 
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.proofs.needed import LeftOutError, prove_needed
 from tenon.network.graph.types import Layout
+from tenon.network.ops.clipped import Clipped, NeededExtent, NeededPositions
+from tenon.network.ops.conv import Conv as ConvOperator
 
 
 def sums(columns: int = 12, width: int = 4) -> Kernel:
@@ -126,3 +129,16 @@ def test_tiles_that_other_loops_read_stay() -> None:
     kernel, whole = clipped(k.done(), axes, 1)
     assert show(kernel).count("min(3, (needed + 3 // 4))") == 1
     prove_needed(kernel, CutShort(whole, axes))
+
+
+def test_algorithms_with_blocks_of_whole_results_give_way() -> None:
+    """Of such an algorithm, chosen by measured times or for small weights, the levels are kept."""
+    op = Clipped(ConvOperator(), 2, (NeededPositions(0, 3, (NeededExtent(0),)),))
+    site = make_site(
+        op.base, [np.zeros((1, 64, 4, 8), np.float32), np.zeros((64, 64, 1, 1), np.float32)], MACHINES["lanes16"]
+    )
+    chosen = Strassen(StrassenBlocking(1, 4, 8, 2, OutputTile(1, 8, 2)))
+    inner = op.inner(replace(site, algorithm=chosen))
+    assert (inner.algorithm, inner.limits.strassen, inner.machine.cut_short) == (None, 1, True)
+    direct = Direct(OutputTile(1, 8, 2))
+    assert op.inner(replace(site, algorithm=direct)).algorithm is direct

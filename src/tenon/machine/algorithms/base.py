@@ -161,6 +161,8 @@ class Algorithm(Protocol):
     # What the class knows
     own_memory: ClassVar[bool] = False
     """Whether each thread has memory of its own for intermediate results, which threads of a device do not have."""
+    cut_alike: ClassVar[bool] = True
+    """Whether kernels of which only the first positions may be needed have the same blocks and tiles as others."""
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:

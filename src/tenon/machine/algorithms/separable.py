@@ -35,6 +35,7 @@ class Separable(Algorithm):
     blocking: StrassenBlocking
     name: ClassVar[str] = "separable"
     own_memory: ClassVar[bool] = True
+    cut_alike: ClassVar[bool] = False
     offered: ClassVar[int] = 8
 
     @classmethod

@@ -46,6 +46,7 @@ class Strassen(Algorithm):
     blocking: StrassenBlocking
     name: ClassVar[str] = "strassen"
     own_memory: ClassVar[bool] = True
+    cut_alike: ClassVar[bool] = False
     offered: ClassVar[int] = 6
 
     @classmethod

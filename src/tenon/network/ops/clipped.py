@@ -93,9 +93,16 @@ class Clipped(Operator):
         return self.base.edits
 
     def inner(self, site: Site) -> Site:
-        """The site of ``base``, whose kernels are cut short."""
+        """The site of ``base``, whose kernels are cut short.  An algorithm that was chosen with blocks for whole
+        results only says how many levels of Strassen's algorithm there are at most."""
+        algorithm, limits = site.algorithm, site.limits
+        if algorithm is not None and not algorithm.cut_alike:
+            levels = min(limits.strassen, algorithm.numbers["levels"])
+            algorithm, limits = None, replace(limits, strassen=levels)
         return replace(
             site,
+            algorithm=algorithm,
+            limits=limits,
             inputs=site.inputs[: self.count],
             constants=site.constants[: self.count],
             machine=replace(site.machine, cut_short=True),
