@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from PIL import Image
 
@@ -25,7 +26,8 @@ from operator_cases import LOWERED
 from real import DIGITS, held_out_digits
 from tenon.errors import UnsupportedError
 from tenon.machine.codegen.backend import find as find_backend
-from tenon.machine.plan.program import Call, Memory, Place, Program, Region
+from tenon.machine.plan.program import Branch, Call, Memory, Place, Program, Region
+from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
 from tenon.network.ops.base import Case
 
@@ -236,6 +238,43 @@ def test_a_page_uses_webgpu(page: Page, both: Path) -> None:
         text = browser.evaluate("document.getElementById('device-used').innerText")
         assert text.startswith("WebGPU: " if used == "webgpu" else "WebAssembly: WebAssembly was asked for")
     browser.open(f"{served}/index.html")
+
+
+BRANCHES = """<ir_version: 8, opset_import: ["": 21]>
+g (float[40,8] x, bool c, bool d) => (float[40,8] y, float[40,8] z) {
+    y = If (c) <then_branch = t () => (float[40,8] a) {
+            u = Exp(x)
+            a = If (d) <then_branch = t2 () => (float[40,8] b) { b = Add(u, x) },
+                        else_branch = e2 () => (float[40,8] b2) { b2 = Mul(u, u) }>
+        },
+        else_branch = e () => (float[40,8] f) { n = Neg(x) f = Tanh(n) }>
+    z = Scan <num_scan_inputs: int = 1, body = s (float[8] r) => (float[8] v) {
+        zero = Constant <value = float {0.0}> () m = ReduceSum <keepdims: int = 0> (r) h = Greater(m, zero)
+        v = If (h) <then_branch = p () => (float[8] q) { q = Sqrt(r) },
+                    else_branch = k () => (float[8] l) { l = Neg(r) }> }> (y)
+}"""
+"""Branches in a branch, and in each iteration of a loop."""
+
+
+def test_one_branch_runs(page: Page) -> None:
+    graph = tenon.load(onnx.parser.parse_model(BRANCHES).SerializeToString())
+    bundle = tenon.compile(graph, target="webgpu", no_tuning=True)
+    assert any(isinstance(item, Branch) for item in bundle.program.items)
+    tensors = np.zeros(bundle.program.memory.mutable, np.uint8)
+    ports, (y, z) = {port.name: port for port in bundle.program.inputs}, bundle.program.outputs
+    for number in range(4):
+        x = np.abs(onnx_models.random(40, 8, seed=number))
+        x[::3] *= -1
+        given = {"x": x, "c": np.array(bool(number & 1)), "d": np.array(bool(number & 2))}
+        for name, array in given.items():
+            at = ports[name].offset
+            tensors[at : at + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+        made = page.run(bundle.source, bytes(bundle.weights), tensors.tobytes(), twice=number == 0)
+        with np.errstate(invalid="ignore"):
+            right = evaluate(graph, given)
+        for port in (y, z):
+            result = made[port.offset : port.offset + port.type.nbytes].view(np.float32)
+            np.testing.assert_allclose(result, right[port.name].ravel(), rtol=1e-4, atol=1e-5)
 
 
 STATES = """

@@ -1,25 +1,28 @@
-// Runs networks by WebGPU: one compute pass, recorded in each run.  The module in which this text stands has KERNELS
+// Runs networks by WebGPU: one compute pass, recorded in each run, which ends where a branch waits for its condition.  The module in which this text stands has KERNELS
 // (WGSL) and NETWORKS (tables of each network) before it.
 
 const GROUPS = 65535, SLOT = 256, MOST = 32;
 const whole = (bytes) => Math.max(4, Math.ceil(bytes / 4) * 4);
 
-/** The launches of a network in order: { entry, groups, first }, the loops around them unrolled. */
+/**
+ * The launches of a network, { entry, groups, first }, and the items of a run, the loops around them unrolled: numbers
+ * of launches, and branches { region, offset, bodies } with items of their own.
+ */
 function launches(network) {
   const made = [];
-  const visit = (items, counters) => {
-    for (const item of items) {
-      if (typeof item === "number") {
-        const { entry, groups, operands } = network.steps[item];
-        const first = operands.map(([start, steps]) => steps.reduce((at, step, i) => at + step * counters[i], start));
-        made.push({ entry, groups, first });
-      } else {
-        for (let i = 0; i < item.count; i++) visit(item.body, [...counters, i]);
-      }
+  const moved = (start, steps, counters) => steps.reduce((at, step, i) => at + step * counters[i], start);
+  const visit = (items, counters) => items.flatMap((item) => {
+    if (typeof item === "number") {
+      const { entry, groups, operands } = network.steps[item];
+      return [made.push({ entry, groups, first: operands.map(([start, steps]) => moved(start, steps, counters)) }) - 1];
     }
-  };
-  visit(network.items, []);
-  return made;
+    if (item.bodies) {
+      const { region, offset, steps, bodies } = item;
+      return [{ region, offset: moved(offset, steps, counters), bodies: bodies.map((body) => visit(body, counters)) }];
+    }
+    return Array.from({ length: item.count }, (_, i) => visit(item.body, [...counters, i])).flat();
+  });
+  return { items: visit(network.items, []), made };
 }
 
 /** The device of the browser, with buffers as large as the network needs, and its name; throws an Error if there is none. */
@@ -41,7 +44,7 @@ async function open(sizes) {
 }
 
 class Network {
-  #device; #regions; #bound; #pipelines; #launches; #network; #results; #lost = "";
+  #device; #regions; #bound; #pipelines; #launches; #items; #network; #results; #choice; #lost = "";
 
   static async open(name, weights) {
     const made = new Network();
@@ -63,7 +66,7 @@ class Network {
     device.lost.then((about) => { this.#lost = about.message || about.reason; });
     device.pushErrorScope("validation");
     device.pushErrorScope("out-of-memory");
-    this.#launches = launches(network);
+    ({ made: this.#launches, items: this.#items } = launches(network));
     this.#allocate(device, bytes);
     await this.#compile(device);
     for (const what of ["memory of the device", "kernels"]) {
@@ -77,7 +80,9 @@ class Network {
     this.#regions = this.#network.sizes.map((size) => device.createBuffer({ size: whole(size), usage }));
     if (weights.length) this.#write(this.#regions[0], 0, weights);
     const size = whole(this.#network.sizes[1]);
-    this.#results = device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    const read = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    this.#results = device.createBuffer({ size, usage: read });
+    this.#choice = device.createBuffer({ size: 4, usage: read });
   }
 
   /** Writes of whole words: what is left of the last one is zero. */
@@ -113,22 +118,43 @@ class Network {
     if (this.#lost) throw new Error(`the WebGPU device was lost: ${this.#lost}`);
     const [, region] = this.#regions;
     for (const [offset, size] of this.#network.inputs) this.#write(region, offset, tensors.subarray(offset, offset + size));
-    const commands = this.#device.createCommandEncoder(), pass = commands.beginComputePass();
-    this.#launches.forEach(({ entry, groups }, i) => {
-      const columns = Math.min(groups, GROUPS);
-      pass.setPipeline(this.#pipelines.get(entry));
-      pass.setBindGroup(0, this.#bound, [i * SLOT]);
-      pass.dispatchWorkgroups(columns, Math.ceil(groups / columns));
-    });
-    pass.end();
-    commands.copyBufferToBuffer(region, 0, this.#results, 0, whole(this.#network.sizes[1]));
+    const commands = await this.#record(this.#items, this.#device.createCommandEncoder());
+    const held = await this.#read(commands, region, 0, this.#results);
+    for (const [offset, size] of this.#network.outputs) tensors.set(held.subarray(offset, offset + size), offset);
+  }
+
+  /** Record items behind `commands`; returns the encoder of what comes next. */
+  async #record(items, commands) {
+    let pass = null;
+    for (const item of items) {
+      if (typeof item === "number") {
+        const { entry, groups } = this.#launches[item], columns = Math.min(groups, GROUPS);
+        pass ??= commands.beginComputePass();
+        pass.setPipeline(this.#pipelines.get(entry));
+        pass.setBindGroup(0, this.#bound, [item * SLOT]);
+        pass.dispatchWorkgroups(columns, Math.ceil(groups / columns));
+        continue;
+      }
+      pass?.end();
+      pass = null;
+      const word = await this.#read(commands, this.#regions[item.region], item.offset & ~3, this.#choice);
+      const body = item.bodies[Math.min(word[item.offset & 3], item.bodies.length - 1)];
+      commands = await this.#record(body, this.#device.createCommandEncoder());
+    }
+    pass?.end();
+    return commands;
+  }
+
+  /** Run what is recorded, and read as many bytes of a region as `held` has. */
+  async #read(commands, region, offset, held) {
+    commands.copyBufferToBuffer(region, offset, held, 0, held.size);
     this.#device.queue.submit([commands.finish()]);
-    await this.#results.mapAsync(GPUMapMode.READ).catch((error) => {
+    await held.mapAsync(GPUMapMode.READ).catch((error) => {
       throw new Error(`the WebGPU device was lost: ${this.#lost || error.message}`);
     });
-    const held = new Uint8Array(this.#results.getMappedRange());
-    for (const [offset, size] of this.#network.outputs) tensors.set(held.subarray(offset, offset + size), offset);
-    this.#results.unmap();
+    const bytes = new Uint8Array(held.getMappedRange()).slice();
+    held.unmap();
+    return bytes;
   }
 
   /** Gives the states in the mutable region their initial content: before the first run, and for a new sequence. */

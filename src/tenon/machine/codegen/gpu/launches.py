@@ -40,14 +40,17 @@ def most_loops(programs: Iterable[Program]) -> int:
     return max(1, *(max(depths(p.items), default=0) for p in programs))
 
 
-def decided_at_run_time(item: Item) -> Iterator[Call]:
+def counted_calls(item: Item) -> Iterator[Call]:
     """The calls that run as often as a value says that is known only at run time."""
     match item:
         case Repeat(int(), body):
             for each in body:
-                yield from decided_at_run_time(each)
-        case Repeat() | Branch():
+                yield from counted_calls(each)
+        case Repeat():
             yield from (call for call, _ in walk((item,)))
+        case Branch(bodies=bodies):
+            for each in (each for body in bodies for each in body):
+                yield from counted_calls(each)
 
 
 def host_checks(program: Program) -> list[SizeCheck]:

@@ -16,7 +16,7 @@ from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.launches import (
     check_function,
-    decided_at_run_time,
+    counted_calls,
     depths,
     host_checks,
     host_files,
@@ -36,7 +36,7 @@ from tenon.machine.plan.program import Place, Port, Program, Region
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
-_AT_RUN_TIME = "this target has no branches, and no loops whose number of iterations is known only at run time"
+_AT_RUN_TIME = "this target has no loops whose number of iterations is known only at run time"
 _ANOTHER = "compile it for another target"
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
 _FIRST = ("device_network.c", "device_options.c", "device_cache.c")
@@ -125,7 +125,7 @@ def require_runnable(language: DeviceLanguage, backend: Backend, program: Progra
 
 
 def _require_supported(language: DeviceLanguage, backend: Backend, program: Program) -> None:
-    decided = set() if language.reads else {id(c) for item in program.items for c in decided_at_run_time(item)}
+    decided = set() if language.reads else {id(c) for item in program.items for c in counted_calls(item)}
     problems = [
         Problem(f"{call.op} '{call.layer}'", reason, _ANOTHER)
         for call in program.calls

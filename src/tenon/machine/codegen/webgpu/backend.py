@@ -17,7 +17,7 @@ from tenon.machine.codegen.gpu.shaders import Shaders, placed_operands, steps_of
 from tenon.machine.codegen.gpu.unit import require_runnable
 from tenon.machine.codegen.reset import initial_bytes
 from tenon.machine.codegen.webgpu.dialect import Wgsl
-from tenon.machine.plan.program import Call, Item, Port, Program, Repeat, SizeCheck
+from tenon.machine.plan.program import Branch, Call, Item, Port, Program, Region, Repeat, SizeCheck
 from tenon.network.graph.types import DType
 
 _HOST = Path(tenon.__file__).parent / "runtime" / "web" / "webgpu_queue.js"
@@ -30,6 +30,11 @@ class WebGpu(DeviceBackend):
 
     def __init__(self) -> None:
         super().__init__(LANGUAGE, lacks=frozenset({DType.F64, DType.I64, DType.U64}))
+
+    @property
+    def decides(self) -> bool:
+        """The host reads conditions of branches; numbers of iterations have 64 bits, which the language lacks."""
+        return True
 
     def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
         """There are none in C."""
@@ -94,12 +99,18 @@ def _step(step: KernelLaunch, shaders: Shaders) -> dict[str, Any]:
 
 
 def _items(items: Iterable[Item], numbers: Iterator[int]) -> Iterator[object]:
-    """A number for each step, {count, body} for each loop."""
+    """A number for each step, {count, body} for each loop, {region, offset, steps, bodies} for each branch: ``steps``
+    are bytes by which the loops around it move what decides."""
     for item in items:
         match item:
             case Call():
                 yield next(numbers)
             case Repeat(count=count, body=body):
                 yield {"count": count, "body": list(_items(body, numbers))}
+            case Branch(condition=place, bodies=bodies):
+                count = max((advance.depth + 1 for advance in place.advances), default=0)
+                steps = [sum(a.step for a in place.advances if a.depth == depth) for depth in range(count)]
+                where = {"region": list(Region).index(place.region), "offset": place.offset, "steps": steps}
+                yield {**where, "bodies": [list(_items(body, numbers)) for body in bodies]}
             case SizeCheck():
                 raise InternalError("a size to check was not refused")
