@@ -510,8 +510,7 @@ def _optimised(
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     names = [v.name for v in graph.outputs]
-    decides = find_backend(compilation.target.backend).decides
-    graph = with_usable_bodies(graph, branches=decides, short=compilation.microcontroller)
+    graph = with_usable_bodies(graph, short=compilation.microcontroller)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":

@@ -175,10 +175,6 @@ class Backend(Protocol):
     @property
     def calls_c(self) -> bool: ...
 
-    @property
-    def decides(self) -> bool:
-        """Whether a run can choose branches, and how often loops run, by numbers that it computes."""
-
     def kernel(self, kernel: Kernel) -> str:
         """The text of one kernel, with all that it needs.  Raises InternalError for one that the backend cannot run."""
 

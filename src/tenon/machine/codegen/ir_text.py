@@ -35,7 +35,6 @@ class IRText:
     spaces = frozenset({"global", "const", "scratch", "shared", "cluster", "stack", "register"})
     operations = None
     calls_c = True
-    decides = True
     lacks = frozenset[DType]()
     loops = frozenset({"serial", "unroll", "parallel", "block", "cluster", "thread"})
 

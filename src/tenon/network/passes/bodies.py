@@ -1,23 +1,19 @@
-"""Which loops and branches of a graph stay nodes with bodies, and which become nodes of the graph."""
+"""Which loops of a graph stay nodes with bodies, and which become nodes of the graph."""
 
 from __future__ import annotations
 
 from tenon.network.graph.graph import Graph, Node
-from tenon.network.ops.branch import If
 from tenon.network.ops.scan import Scan
 from tenon.network.ops.unroll import UNROLLED, unrolled
 
 
-def with_usable_bodies(graph: Graph, *, branches: bool, short: bool) -> Graph:
-    """The same graph without the bodies that cannot or need not be compiled; ``graph`` itself if there are none.
+def with_usable_bodies(graph: Graph, *, short: bool) -> Graph:
+    """The same graph without the bodies that need not be compiled; ``graph`` itself if there are none.
 
-    Without ``branches`` the target takes no decisions: both branches are computed.  Loops of few steps are kept only
-    where they shall be ``short``.
+    Loops of few steps are kept only where they shall be ``short``.
     """
 
     def usable(node: Node) -> bool:
-        if isinstance(node.op, If):
-            return branches
         few = isinstance(node.op, Scan) and not node.op.counted and node.op.count <= UNROLLED
         return short or not few
 

@@ -44,7 +44,7 @@ class PartitionedEngine:
         costs: SplitCosts | None = None,
     ) -> None:
         whole = model if isinstance(model, Graph) else load(model, shapes=shapes)
-        graph = with_usable_bodies(bind(whole, shapes), branches=True, short=False)
+        graph = with_usable_bodies(bind(whole, shapes), short=False)
         given = [device] if isinstance(device, str) or not isinstance(device, Sequence) else device
         self.devices = tuple(device_of(each) if isinstance(each, str) else each for each in given)
         self.inputs = {value.name: value.type for value in graph.inputs}

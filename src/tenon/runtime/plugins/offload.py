@@ -108,7 +108,7 @@ def offloaded(
     the first GPU's costs.  Nodes that a device refuses run on the processor; the copy's ``placement`` says so.  Raises
     InputError for rules that do not fit.
     """
-    graph = with_usable_bodies(graph, branches=True, short=False)
+    graph = with_usable_bodies(graph, short=False)
     places, sections, models = _accepted(graph, devices, rules, costs or costs_of(devices))
     new = Graph(graph.name, graph.source, graph.incomplete)
     values = {value.name: new.add_input(value.name, value.type) for value in graph.inputs}

@@ -66,10 +66,7 @@ class TargetDevice:
     def refusal(self, node: Node) -> str:
         """Why they cannot: operators in C run on the processor, and loops and branches with some of them; loops, too,
         whose stacked results have an extent that a run decides."""
-        decides = find_backend(find(self.name).backend).decides
         for each in (node, *inner_nodes(node)):
-            if each.bodies and not decides:
-                return "runs no loops and branches"
             if isinstance(each.op, Scan) and each.op.counted and len(each.outputs) > each.op.states:
                 return "does not stack results of a loop whose number of iterations a run decides"
             if not (isinstance(each.op, Operator) and each.op.on_devices):

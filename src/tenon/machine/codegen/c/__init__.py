@@ -22,7 +22,6 @@ class CBackend:
     spaces = frozenset({"global", "const", "scratch", "stack", "register"})
     operations = None
     calls_c = True
-    decides = True
     lacks = frozenset[DType]()
     loops = frozenset({"serial", "unroll", "parallel"})
 

@@ -35,10 +35,6 @@ class DeviceBackend:
     def operations(self) -> frozenset[str]:
         return self.language.dialect.operations
 
-    @property
-    def decides(self) -> bool:
-        return bool(self.language.reads)
-
     def kernel(self, kernel: Kernel) -> str:
         """A kernel as a function, and its helper functions."""
         require_supported(self, kernel)

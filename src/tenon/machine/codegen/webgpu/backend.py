@@ -31,11 +31,6 @@ class WebGpu(DeviceBackend):
     def __init__(self) -> None:
         super().__init__(LANGUAGE, lacks=frozenset({DType.F64, DType.I64, DType.U64}))
 
-    @property
-    def decides(self) -> bool:
-        """The host reads conditions of branches; numbers of iterations have 64 bits, which the language lacks."""
-        return True
-
     def entry_points(self, name: str, *, profile: bool = False) -> tuple[EntryPoint, ...]:
         """There are none in C."""
         return ()
