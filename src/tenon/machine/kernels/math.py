@@ -172,8 +172,10 @@ def log1p(u: Expr) -> Expr:
 
 @by_width(math_f64.sigmoid)
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), at most 3 ulp above -87.2, and 1.3e-38 below; subnormal results would take far longer."""
-    return 1.0 / (1.0 + _normal_exp(-clamp(x, -87.2, 87.2)))
+    """1 / (1 + exp(-x)), at most 3 ulp; 0 below -87.2, where results would be subnormal soon."""
+    least = -87.2
+    y = 1.0 / (1.0 + _normal_exp(-clamp(x, least, 87.2)))
+    return select(less(x, least), constant(0.0, x), y)
 
 
 @by_width(math_f64.softplus)
