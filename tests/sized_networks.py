@@ -171,8 +171,9 @@ def _grid(n: Network, rows: str, columns: str) -> str:
 
 # --------------------------------------------------------------------------------------------- cascade
 def cascade() -> onnx.ModelProto:
-    """x [1, 3, 26, 22] to boxes and scores: a P-Net, a filter, NMS, crops, an R-Net on every crop, and a second NMS."""
-    n = Network(2)
+    """x [1, 3, 26, 22] to boxes, scores and landmarks: a P-Net, then an R-Net and an O-Net on crops of the image, each
+    with a filter and NMS behind it."""
+    n = Network(10)
     maps = n("Relu", n.conv("x", 3, 6, (3, 3)))
     maps = n("MaxPool", maps, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
     maps = n("Relu", n.conv(maps, 6, 8, (3, 3)))
@@ -187,18 +188,34 @@ def cascade() -> onnx.ModelProto:
     boxes = n("Add", boxes, n("Mul", own, n.scalar(3)))
     kept = _suppressed(n, boxes, scores, 9)
     boxes = n("Gather", boxes, kept)
-    crops = _crops(n, boxes)
-    x = n("Relu", n.conv(crops, 3, 6, (3, 3)))
+    boxes, _, _ = _refined(n, boxes, 8, 0.45, 8)
+    boxes, score, features = _refined(n, boxes, 12, 0.4, 4)
+    n("Identity", boxes, name="boxes")
+    n("Identity", score, name="scores")
+    n("Gemm", features, n.weights(12, 10), n.weights(10), name="landmarks")
+    return n.model({"x": (FLOAT, [1, 3, 26, 22])}, {"boxes": FLOAT, "scores": FLOAT, "landmarks": FLOAT})
+
+
+def _refined(n: Network, boxes: str, side: int, threshold: float, most: int) -> tuple[str, str, str]:
+    """What an R-Net or O-Net keeps: boxes moved by its regression, their scores, and their features [K, 12]."""
+    x = n("Relu", n.conv(_crops(n, boxes, side), 3, 6, (3, 3)))
     x = n("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = n("Relu", n("Gemm", n("Flatten", x), n.weights(54, 12), n.weights(12)))
-    second = n("Softmax", n("Gemm", x, n.weights(12, 2), n.weights(2)), axis=1)
-    score = n("Squeeze", n("Slice", second, n.ints(1), n.ints(2), n.ints(1)), n.ints(1))
-    strong = n("Squeeze", n("NonZero", n("Greater", score, n.scalar(0.45))), n.ints(0))
-    boxes, score = n("Gather", boxes, strong), n("Gather", score, strong)
-    last = _suppressed(n, boxes, score, 8)
-    n("Gather", boxes, last, name="boxes")
-    n("Gather", score, last, name="scores")
-    return n.model({"x": (FLOAT, [1, 3, 26, 22])}, {"boxes": FLOAT, "scores": FLOAT})
+    x = n("Relu", n("Gemm", n("Flatten", x), n.weights(6 * (side // 2 - 1) ** 2, 12), n.weights(12)))
+    chances = n("Softmax", n("Gemm", x, n.weights(12, 2), n.weights(2)), axis=1)
+    score = n("Squeeze", n("Slice", chances, n.ints(1), n.ints(2), n.ints(1)), n.ints(1))
+    boxes = n("Add", boxes, n("Gemm", x, n.weights(12, 4), n.weights(4)))
+    boxes, score, x = _picked(n, _strong(n, score, threshold), boxes, score, x)
+    return _picked(n, _suppressed(n, boxes, score, most), boxes, score, x)
+
+
+def _picked(n: Network, numbers: str, boxes: str, scores: str, features: str) -> tuple[str, str, str]:
+    """The rows of three tensors."""
+    return n("Gather", boxes, numbers), n("Gather", scores, numbers), n("Gather", features, numbers)
+
+
+def _strong(n: Network, scores: str, threshold: float) -> str:
+    """The numbers of the boxes with scores above a threshold."""
+    return n("Squeeze", n("NonZero", n("Greater", scores, n.scalar(threshold))), n.ints(0))
 
 
 def _suppressed(n: Network, boxes: str, scores: str, most: int) -> str:
@@ -213,12 +230,12 @@ def _suppressed(n: Network, boxes: str, scores: str, most: int) -> str:
     return n("Squeeze", n("Gather", selected, n.ints(2), axis=1), n.ints(1))
 
 
-def _crops(n: Network, boxes: str) -> str:
-    """The parts [K, 3, 8, 8] of the image in boxes, sampled by RoiAlign."""
+def _crops(n: Network, boxes: str, side: int) -> str:
+    """The parts [K, 3, side, side] of the image in boxes, sampled by RoiAlign."""
     turned = n("Gather", boxes, n.ints(1, 0, 3, 2), axis=1)
     count = n("Shape", boxes)
     first = n("ConstantOfShape", n("Slice", count, n.ints(0), n.ints(1)), value=numpy_helper.from_array(np.array([0])))
-    return n("RoiAlign", "x", turned, first, output_height=8, output_width=8, sampling_ratio=2)
+    return n("RoiAlign", "x", turned, first, output_height=side, output_width=side, sampling_ratio=2)
 
 
 # ---------------------------------------------------------------------------------------------- speech
