@@ -42,7 +42,7 @@ def model(tmp_path: Path) -> Path:
     ("target", "scheme", "why"),
     [
         ("host", "int8", "every target computes it"),
-        ("x86-64", "int8", "of the time of floats on x86-64"),
+        ("x86-64", "fp16", "weights of 16 bits, sums of floats"),  # measured: integers take 1.1 to 1.3 of the time
         ("aarch64-dotprod", "int8", "of the time of floats on aarch64-dotprod"),
         ("raspberry-pi-5", "int8", "of the time of floats on raspberry-pi-5"),
         ("wasm32", "int8", "of the time of floats on wasm32"),
