@@ -466,6 +466,12 @@ def test_some() -> None:
     assert results.count("compared") == len(results), results
 
 
+@pytest.mark.parametrize("seed", [61706, 64072])
+def test_updates_in_larger_buffers_than_their_indices(seed: int) -> None:
+    """ScatterND with a range as indices, of which fewer are known to exist than rows of the updates' buffer."""
+    assert judged(seed, compiled=seed == 61706) == "compared"
+
+
 @pytest.mark.slow
 def test_many() -> None:
     count = int(os.environ.get("TENON_FUZZ", "200"))

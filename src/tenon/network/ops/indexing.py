@@ -35,7 +35,7 @@ from tenon.network.ops.base import (
 from tenon.network.ops.move import normal_axis
 from tenon.network.ops.reach import Operands, Reach, Reaches
 from tenon.network.ops.reduce import neutral
-from tenon.network.ops.sized_indices import counts_up, scattered
+from tenon.network.ops.sized_indices import alike, counts_up, scattered
 from tenon.network.ops.sized_slices import agreed, from_start
 from tenon.network.ops.window import Ints
 
@@ -204,6 +204,8 @@ class ScatterElements(Scatter):
             raise ShapeError(f"ScatterElements: indices {list(i)} and updates {list(u)} do not fit {list(x)}")
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        for axis in range(node.type(1).rank):
+            alike(node, (1, axis), (2, axis))
         return [scattered(node, normal_axis(self.name, self.axis, node.type(0).rank))]
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
@@ -249,13 +251,10 @@ class ScatterND(Scatter):
         if node.type(1).dims[-1] != 1 and not counts_up(node.input(1)):
             raise SizeRefusedError("its indices are tuples, which may be negative, where a run decides extents")
         depth, places = node.type(1).dims[-1], node.type(1).rank - 1
+        for axis in range(places):
+            alike(node, (1, axis), (2, axis))
         for axis in range(depth, node.type(0).rank):
-            other = places + axis - depth
-            least = min(node.type(0).dims[axis], node.type(2).dims[other])
-            for operand, own in ((0, axis), (2, other)):
-                extents = node.extents(operand)
-                if node.type(operand).dims[own] > least:
-                    node.inputs[operand] = node.sizes.state(node.cut(node.input(operand), own, least), extents)
+            alike(node, (0, axis), (2, places + axis - depth))
         return [scattered(node, 0)]
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:

@@ -26,6 +26,16 @@ def counts_up(indices: Value) -> bool:
     return node.op.moves and all(v is not None and counts_up(v) for v in node.inputs)
 
 
+def alike(node: SizedNode, *axes: tuple[int, int]) -> None:
+    """Let operands have buffers of the least extent of some of their axes, (operand, axis), which have the same extents
+    in every run."""
+    least = min(node.type(operand).dims[axis] for operand, axis in axes)
+    for operand, axis in axes:
+        extents = node.extents(operand)
+        if node.type(operand).dims[axis] > least:
+            node.inputs[operand] = node.sizes.state(node.cut(node.input(operand), axis, least), extents)
+
+
 def scattered(node: SizedNode, axis: int) -> Value:
     """A scatter whose indices select along ``axis`` (the first of tuples): what lies beyond the extent of the updates
     goes to a row behind the data, which is cut off."""
