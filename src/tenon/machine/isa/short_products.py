@@ -16,12 +16,8 @@ def pairs(acc: Any, a: Any, b: Any) -> Any:
 
 
 PRIMITIVES = {"madd_i16": Primitive(3, products=2, meaning=pairs)}
-PORTABLE = {
-    "madd_i16": Portable(
-        "{V} acc, {V} a, {V} b",
-        "const {V} a0 = ({V})(({U})a << 16) >> 16, b0 = ({V})(({U})b << 16) >> 16;\n"
-        "  return ({V})(({U})acc + ({U})(a0 * b0) + ({U})((a >> 16) * (b >> 16)));",
-        "const {V} a0 = ({V})(({U})a << 16) >> 16, b0 = ({V})(({U})b << 16) >> 16;\n"
-        "  return ({V})(({U})acc + ({U})(a0 * b0) + ({U})((a >> 16) * (b >> 16)));",
-    )
-}
+_TEXT = (
+    "const {V} a0 = ({V})(({U})a << 16) >> 16, b0 = ({V})(({U})b << 16) >> 16;\n"
+    "  return ({V})(({U})acc + ({U})(a0 * b0) + ({U})((a >> 16) * (b >> 16)));"
+)
+PORTABLE = {"madd_i16": Portable("{V} acc, {V} a, {V} b", _TEXT, _TEXT)}
