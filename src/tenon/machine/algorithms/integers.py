@@ -59,11 +59,24 @@ class IntegerDirect(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         (s,) = problem
-        return [cls(tile) for tile in best_tiles(s.flattened(), machine, count, _loop(s, machine))]
+        return [cls(tile) for tile in best_tiles(s.flattened(), machine, count, cls.loop(s, machine))]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
         return cls(Direct.of_numbers(numbers).tile)
+
+    @classmethod
+    def loop(cls, s: Conv, machine: Machine) -> InnerLoop:
+        """The inner loop, as if the weights allowed the best products of the machine."""
+        channels = -(-s.x.channels // s.groups)
+        if integer_conv.in_fours(s, machine):
+            return InnerLoop(max(1, s.taps * -(-channels // 4)), _fours(machine), FINISH)
+        return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), FINISH)
+
+    def settled(self, wanted: Conv, s: Conv, machine: Machine) -> OutputTile:
+        """The tile, or the best one of the long row where a halo keeps the rows apart."""
+        same = s.extent == wanted.flattened().extent
+        return self.tile if same else best_tiles(s, machine, 1, self.loop(s, machine))[0]
 
     @property
     def numbers(self) -> Mapping[str, int]:
@@ -76,16 +89,14 @@ class IntegerDirect(Algorithm):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
         elements = s.padded * s.taps * s.x.channels // s.groups
-        time = estimate(s.flattened(), machine, self.tile, _loop(s, machine))
+        time = estimate(s.flattened(), machine, self.tile, self.loop(s, machine))
         return Cost(time * machine.instruction, elements * s.weights.bytes)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         ((wanted,), (stage,)) = problem, stages
         assert isinstance(stage, IntegerStage)
         s = replace(stage.described, conv=stage.described.conv.flattened())
-        tile = self.tile
-        if s.conv.extent != wanted.flattened().extent:  # a halo keeps the rows apart: the tile is one of the long row
-            tile = best_tiles(s.conv, machine, 1, _loop(s.conv, machine))[0]
+        tile = self.settled(wanted, s.conv, machine)
         packed = map(Weights, integer_conv.pack(stage.constant, s, machine, tile.vecs))
         return [Step(integer_conv.conv(s, machine, tile), (Input(0), *packed, *stage.operands, Output()))]
 
@@ -169,11 +180,3 @@ def product_tiles(s: Conv, machine: Machine, count: int) -> list[OutputTile]:
     """The best tiles of a product whose weights are packed at run time, four channels at a time."""
     loop = InnerLoop(max(1, -(-s.x.channels // 4)), _fours(machine), FINISH)
     return best_tiles(s, machine, count, loop)
-
-
-def _loop(s: Conv, machine: Machine) -> InnerLoop:
-    """The inner loop, as if the weights allowed the best products of the machine."""
-    channels = -(-s.x.channels // s.groups)
-    if integer_conv.in_fours(s, machine):
-        return InnerLoop(max(1, s.taps * -(-channels // 4)), _fours(machine), FINISH)
-    return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), FINISH)
