@@ -197,7 +197,7 @@ def cascade() -> onnx.ModelProto:
 
 
 def _refined(n: Network, boxes: str, side: int, threshold: float, most: int) -> tuple[str, str, str]:
-    """What an R-Net or O-Net keeps: boxes moved by its regression, their scores, and their features [K, 12]."""
+    """The boxes that an R-Net or O-Net keeps, moved by its regression, their scores and their features [K, 12]."""
     x = n("Relu", n.conv(_crops(n, boxes, side), 3, 6, (3, 3)))
     x = n("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     x = n("Relu", n("Gemm", n("Flatten", x), n.weights(6 * (side // 2 - 1) ** 2, 12), n.weights(12)))

@@ -121,7 +121,7 @@ def takes_weights(s: IntegerConv) -> bool:
 
 
 def direct_sums(wanted: Conv, stage: IntegerStage, machine: Machine) -> list[Step]:
-    """What computes a convolution whose weights it does not multiply."""
+    """The steps of a convolution whose weights tiles cannot multiply, by direct sums."""
     (direct,) = IntegerDirect.candidates((stage.described.conv.flattened(),), machine, Limits(), 1)
     return direct.lower((wanted,), (stage,), machine)
 

@@ -61,8 +61,8 @@ class TileRows:
 
 @dataclass(frozen=True, eq=False)
 class TileContext:
-    """What all blocks of a kernel share: ``extent`` are the positions of the rows that are made, and ``pitch`` those
-    from one row of the input to the next.  ``ahead``: weights are prefetched."""
+    """The parameters that all blocks of a kernel share: ``extent`` are the positions of the rows that are made, and
+    ``pitch`` those from one row of the input to the next.  ``ahead``: weights are prefetched."""
 
     k: Builder
     tile: RegisterTiles

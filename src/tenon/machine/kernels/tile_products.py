@@ -179,7 +179,7 @@ def _rows(s: Conv, x: Tensor, n: Index) -> TileRows:
 
 
 def name_of(s: Conv) -> str:
-    """What a kernel is named after."""
+    """The part of a kernel's name that describes its convolution."""
     size = "x".join(map(str, s.kernel)) + (f"_s{s.stride[0]}" if max(s.stride) > 1 else "")
     return f"{size}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
 

@@ -365,7 +365,7 @@ class KerasLayer(NodeContext):
         return self.builder.input(next(n for n in names if n not in self.builder.scope), tensor(F32, *dims))
 
     def next_state(self, before: Value, after: Value) -> None:
-        """What a state will be in the next run: a new output of the graph."""
+        """Let a new output of the graph be the state in the next run."""
         name = f"{before.name}_out"
         self.builder[name] = self.builder.add("Identity", after)
         self.importer.states.append(name)

@@ -71,7 +71,7 @@ def _first_possible(call: SubgraphNode, ways: Sequence[Way]) -> list[Entry]:
 
 
 class _RunTimeConditionError(RefusedError):
-    """What a run decides about a loop, where it has to be known."""
+    """A condition or number of iterations of a loop is computed, where it has to be known."""
 
 
 # ------------------------------------------------------------------------------------------------------------- Loop

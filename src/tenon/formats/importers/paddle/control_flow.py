@@ -177,7 +177,7 @@ def _names(op: PaddleOperation, attribute: str) -> list[str]:
 
 
 def _inside(importer: BlockImporter, op: PaddleOperation, i: int, arguments: Sequence[Value]) -> list[Value]:
-    """What block ``i`` of an operator of Paddle 3 gives for these arguments."""
+    """The results of block ``i`` of an operator of Paddle 3 for these arguments."""
     builder, number = importer.builder, op.attributes.get(f"block{i}")
     outside, names = dict(builder.scope), _names(op, f"arguments{i}")
     if not isinstance(number, int) or len(names) != len(arguments):

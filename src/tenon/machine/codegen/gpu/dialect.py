@@ -109,8 +109,8 @@ class DeviceC(CLike):
         self.weights = frozenset[Buffer]()  # those of them that lie in the constant region
 
     def more_arguments(self, function: str, objects: Objects) -> MoreArguments:
-        """What a kernel takes besides the regions, whose function reads operands in these objects from images; to be
-        asked when all functions are printed."""
+        """The arguments, besides the regions, of a kernel whose function reads operands in these objects from images;
+        to be asked when all functions are printed."""
         return MoreArguments()
 
     # ------------------------------------------------------------------- vectors, which are copied only

@@ -23,7 +23,7 @@ Objects = tuple[int, ...]
 
 
 class ImageOperands:
-    """What can be read from images: ``objects`` are those of the operands of each call of each program.
+    """The operands that can be read from images: ``objects`` are those of each call of each program.
 
     By all operands of a kernel, ``readable`` are those that all its calls read from objects in which they write
     nothing, and ``weights`` those that lie in the constant region in all calls.  Others of ``readable`` do in none.

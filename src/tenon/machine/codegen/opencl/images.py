@@ -84,7 +84,7 @@ def parameters(texels: Iterable[Texels]) -> str:
 
 
 def arguments(texels: Iterable[Texels], objects: Objects, second: bool) -> MoreArguments:
-    """What a kernel takes and gives to its function; ``second``: whether activations have a second object."""
+    """The arguments of a kernel that it passes to its function; ``second``: activations have a second object."""
     texels = sorted(texels)
     images = {len(KINDS) * objects[each.number] + each.kind: each.level for each in texels}
     starts = dict.fromkeys((each.level, each.operand, _OBJECTS[objects[each.number]]) for each in texels)
