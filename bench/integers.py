@@ -27,10 +27,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from against_onnxruntime import ROOT, ZOO, session
 from integer_peers import Feeds, litert, opened
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from qdq import TYPES, quantise
 
 import tenon
 from tenon.machine.targets import find
@@ -38,20 +37,6 @@ from tenon.machine.targets.host_cpu import model
 from tenon.runtime.engine.profile import profile
 
 NETWORKS = ("mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50")
-TYPES = {"u8": QuantType.QUInt8, "i8": QuantType.QInt8}
-
-
-class RandomImages(CalibrationDataReader):  # type: ignore[misc]
-    """A few images of random numbers."""
-
-    def __init__(self, path: Path, count: int = 3) -> None:
-        given = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).get_inputs()[0]
-        rng = np.random.default_rng(0)
-        shape = [d if isinstance(d, int) else 1 for d in given.shape]
-        self.left = iter([{given.name: rng.uniform(-2, 2, shape).astype(np.float32)} for _ in range(count)])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.left, None)
 
 
 def quantised(name: str, folder: Path, activations: str) -> tuple[Path, Path]:
@@ -61,10 +46,7 @@ def quantised(name: str, folder: Path, activations: str) -> tuple[Path, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, str(ZOO / "materialize.py"), str(folder), name], check=True)
     if not narrow.exists():
-        quantize_static(
-            whole, narrow, RandomImages(whole), quant_format=QuantFormat.QDQ, per_channel=True,
-            activation_type=TYPES[activations], weight_type=QuantType.QInt8,
-        )  # fmt: skip
+        quantise(whole, narrow, activations)
     return whole, narrow
 
 

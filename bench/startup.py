@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--nets", default=NETS, help="names of the zoo, or nothing")
-    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--peers", default=",".join((*PEERS, "openvino-default")))
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python that has the peers")

@@ -6,7 +6,8 @@ Every function imports what it needs itself, so a runtime that is not installed 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +124,46 @@ def none(model: Path, threads: int) -> Call:
 CONTENDERS: dict[str, Callable[[Path, int], Call]] = {
     "tenon": tenon,
     "tenon-bf16": tenon,
+    "tenon-int8": tenon,
     "tenon-small": tenon,
     "onnxruntime": onnxruntime,
+    "onnxruntime-int8": onnxruntime,
     "openvino": openvino,
     "openvino-default": openvino_default,
+    "openvino-int8": openvino_default,
     "ncnn": ncnn,
     "litert": litert,
     "reference": reference,
     "none": none,
 }
-OURS = {"tenon", "tenon-bf16", "tenon-small"}
-PEERS = ("onnxruntime", "openvino", "openvino-default", "ncnn", "litert")
-OTHER_PRECISION = {"tenon-bf16", "openvino-default"}
-"""Runtimes that may compute in reduced precision: compared with each other, not for the ratio."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Our contender, and its peers in the same precision."""
+
+    ours: str
+    peers: tuple[str, ...]
+
+
+PRECISIONS = {
+    "fp32": Precision("tenon", ("onnxruntime", "openvino", "ncnn", "litert")),
+    "bf16": Precision("tenon-bf16", ("openvino-default",)),
+    "int8": Precision("tenon-int8", ("onnxruntime-int8", "openvino-int8")),
+}
+"""OpenVINO as it comes computes in bf16 where the processor has its products.  The quantised networks are one QDQ
+model, which every contender reads."""
+OURS = {"tenon-small", *(each.ours for each in PRECISIONS.values())}
+PEERS = ("onnxruntime", "openvino", "ncnn", "litert")
+"""Runtimes by name; each takes part in the precisions that have it."""
+EXACT = {"tenon", "tenon-small", *PRECISIONS["fp32"].peers}
+"""Runtimes whose answers are checked; those of reduced precision are only shown."""
+
+
+def runtimes(precisions: Sequence[str], peers: Sequence[str]) -> list[str]:
+    """The contenders in these precisions: ours, and those of the peers' that are named."""
+    listed = []
+    for precision in precisions:
+        of = PRECISIONS[precision]
+        listed += [of.ours, *(name for name in of.peers if name.split("-")[0] in peers)]
+    return listed

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +28,41 @@ class Workshop:
     made: Path
     python: Path
     converter: Path | None
+    compiled: set[Path] = field(default_factory=set)
+    """Bundles that are up to date."""
 
-    def model(self, runtime: str, net: str) -> Path:
-        """What ``runtime`` loads for ``net``.  Raises MissingError."""
+    def model(self, runtime: str, net: str, threads: int = 1) -> Path:
+        """What ``runtime`` loads for ``net``, in a bundle made for this number of threads.  Raises MissingError."""
         if runtime == "tenon":
-            return self.bundle(runtime, net)
+            return self.bundle(runtime, net, threads)
         if runtime == "tenon-bf16":
-            return self.bundle(runtime, net, precision="bf16")
+            return self.bundle(runtime, net, threads, precision="bf16")
         if runtime == "tenon-small":  # in fp32, and weights that take hardly more than the model's
-            return self.bundle(runtime, net, max_weights=self.onnx(net).stat().st_size * 11 // 10)
+            return self.bundle(runtime, net, threads, max_weights=self.onnx(net).stat().st_size * 11 // 10)
         if runtime == "ncnn":
             return self.ncnn(net)
+        if runtime.endswith("-int8"):
+            quantised = self.quantised(net)
+            return self.bundle(runtime, net, threads, quantised) if runtime == "tenon-int8" else quantised
         return self.tflite(net) if runtime == "litert" else self.onnx(net)
+
+    def prepare(self, runtimes: Sequence[str], nets: Sequence[str], threads: Sequence[int], jobs: int) -> None:
+        """Make all files that ``model`` returns, in so many processes.  What fails is tried again when it is asked
+        for."""
+        for precision in ("fp32", "bf16"):  # measured once and kept, before the processors are busy
+            _measure_host(precision)
+        ours = [name for name in runtimes if name.startswith("tenon")]
+        others = [name for name in runtimes if name not in ours]
+        with ProcessPoolExecutor(jobs) as pool:
+            for of, numbers in ((others, threads[:1]), (ours, threads)):
+                asked = [(self, name, net, n) for n in numbers for net in nets for name in of]
+                for (_, name, net, n), made in zip(asked, pool.map(_made, asked), strict=True):
+                    if made and name in ours:
+                        self.compiled.add(self.folder(name, net, n))
+
+    def folder(self, runtime: str, net: str, threads: int) -> Path:
+        """A bundle's place."""
+        return self.made / runtime / f"{net}-{threads}"
 
     def onnx(self, net: str) -> Path:
         path = self.models / f"{net}.onnx"
@@ -47,12 +72,26 @@ class Workshop:
             subprocess.run([sys.executable, ZOO / "materialize.py", self.models, net], check=True)
         return path
 
-    def bundle(self, runtime: str, net: str, **options: Any) -> Path:
-        """Always compiled again, so that the current code is measured; the compilation cache makes this fast."""
-        import tenon
+    def quantised(self, net: str) -> Path:
+        """A QDQ model by onnxruntime's quantiser: bytes without sign, weights per channel, calibrated on random
+        numbers."""
+        path = self.made / "int8" / f"{net}.onnx"
+        if not path.exists():
+            from qdq import quantise
 
-        made = tenon.compile(self.onnx(net), name="network", **options)
-        return made.save(self.made / runtime / net, ("library", "weights"))
+            quantise(self.onnx(net), path)
+        return path
+
+    def bundle(self, runtime: str, net: str, threads: int, model: Path | None = None, **options: Any) -> Path:
+        """Compiled once for each object of this class, so that the current code is measured."""
+        folder = self.folder(runtime, net, threads)
+        if folder not in self.compiled:
+            import tenon
+
+            made = tenon.compile(model or self.onnx(net), name="network", threads=threads, **options)
+            made.save(folder, ("library", "weights"))
+            self.compiled.add(folder)
+        return folder
 
     def ncnn(self, net: str) -> Path:
         folder = self.made / "ncnn" / net
@@ -77,3 +116,20 @@ class Workshop:
         if not path.exists():
             raise MissingError("it cannot be converted to .tflite")
         return path
+
+
+def _made(asked: tuple[Workshop, str, str, int]) -> bool:
+    """Whether a file could be made."""
+    shop, *what = asked
+    try:
+        shop.model(*what)
+    except Exception:  # compilers and converters raise anything
+        return False
+    return True
+
+
+def _measure_host(precision: str) -> None:
+    from tenon.options import Options
+    from tenon.pipeline import find_target
+
+    find_target(Options.from_environment(precision=precision))

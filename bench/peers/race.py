@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from contenders import OTHER_PRECISION, OURS
+from contenders import EXACT, OURS, PRECISIONS
 from prepare import ROOT, MissingError, Workshop
 
 _TIMEOUT = 300.0  # seconds to load, or for one slice
@@ -54,12 +54,12 @@ class Lane:
 
     @property
     def wrong(self) -> bool:
-        return self.runtime not in OTHER_PRECISION and not self.error <= WRONG
+        return self.runtime in EXACT and not self.error <= WRONG
 
     @property
     def counts(self) -> bool:
-        """Whether it counts for the ratio."""
-        return bool(self.times) and not self.wrong and self.runtime not in OTHER_PRECISION | OURS
+        """Whether it counts for a ratio."""
+        return bool(self.times) and not self.wrong
 
 
 @dataclass
@@ -73,30 +73,33 @@ class Result:
     def lane(self, runtime: str) -> Lane | None:
         return next((lane for lane in self.lanes if lane.runtime == runtime), None)
 
-    @property
-    def fastest(self) -> Lane | None:
-        """The fastest correct fp32 peer."""
-        return min((lane for lane in self.lanes if lane.counts), key=lambda lane: lane.best, default=None)
+    def fastest(self, precision: str) -> Lane | None:
+        """The fastest correct peer in a precision."""
+        peers = [lane for lane in self.lanes if lane.counts and lane.runtime in PRECISIONS[precision].peers]
+        return min(peers, key=lambda lane: lane.best, default=None)
 
-    @property
-    def ratio(self) -> float | None:
+    def pair(self, precision: str) -> tuple[Lane, Lane] | None:
+        """Ours in a precision and its fastest correct peer, if both have times."""
+        ours, peer = self.lane(PRECISIONS[precision].ours), self.fastest(precision)
+        return (ours, peer) if peer and ours and ours.counts else None
+
+    def ratio(self, precision: str) -> float | None:
         """Milliseconds of the fastest peer over Tenon's: minima."""
-        ours, peer = self.lane("tenon"), self.fastest
-        return peer.best / ours.best if peer and ours and ours.times and not ours.wrong else None
+        pair = self.pair(precision)
+        return pair[1].best / pair[0].best if pair else None
 
-    @property
-    def reduced(self) -> float | None:
-        """Milliseconds of OpenVINO with default settings (bf16 if the processor supports it) over Tenon's in bf16:
-        minima."""
-        ours, peer = self.lane("tenon-bf16"), self.lane("openvino-default")
-        return peer.best / ours.best if peer and peer.times and ours and ours.times else None
+    def median_ratio(self, precision: str) -> float | None:
+        """The same of medians, of the peer whose minimum is least."""
+        pair = self.pair(precision)
+        return pair[1].median / pair[0].median if pair else None
 
     def text(self) -> str:
         shown = [
             f"{lane.runtime} {lane.best:.2f}{'!' if lane.wrong else ''}" if lane.times else f"{lane.runtime} -"
             for lane in self.lanes
         ]
-        return f"{self.net} x{self.threads}: {', '.join(shown)}" + (f"; {self.ratio:.2f}x" if self.ratio else "")
+        ratios = [f"{precision} {ratio:.2f}x" for precision in PRECISIONS if (ratio := self.ratio(precision))]
+        return f"{self.net} x{self.threads}: {', '.join(shown)}; {', '.join(ratios)}"
 
 
 class Worker:
@@ -106,7 +109,8 @@ class Worker:
         self, runtime: str, model: Path, net: Net, given: Path, shop: Workshop, *, urgent: bool = False
     ) -> None:
         python = Path(sys.executable) if runtime in OURS else shop.python
-        environment = {**os.environ, "OMP_NUM_THREADS": str(net.threads), "PYTHONPATH": str(ROOT / "src")}
+        paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "OMP_NUM_THREADS": str(net.threads), "PYTHONPATH": paths}
         command = [python, Path(__file__).with_name("worker.py"), runtime, model, net.threads, net.cpu, given]
         self.began = perf_counter()
         self.process = subprocess.Popen(
@@ -157,7 +161,7 @@ def worker(
 
 
 def race(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int, order: str) -> Result:
-    """Load every runtime, then run each for a slice of time in turn; ``order`` is the command sent to workers.
+    """Load all runtimes, then run each for a slice of time in turn; ``order`` is the command sent to workers.
 
     Raises MissingError if the model is not there.
     """
@@ -165,14 +169,20 @@ def race(net: Net, runtimes: Sequence[str], shop: Workshop, rounds: int, order: 
     with tempfile.TemporaryDirectory(prefix="peers-") as place:
         given = Path(place) / "input.npz"
         write_input(shop.onnx(net.name), given)
-        note = _reference(net, given, shop)
         try:
             for lane in lanes:
                 with noted(lane):
-                    model = shop.model(lane.runtime, net.name)
+                    model = shop.model(lane.runtime, net.name, net.threads)
                     running[lane.runtime] = Worker(lane.runtime, model, net, given, shop)
-                    running[lane.runtime].hear()
-                    lane.error = float("nan") if note else running[lane.runtime].ask("warm")["error"]
+            note = _reference(net, given, shop)
+            for lane in lanes:
+                with noted(lane):
+                    if not lane.note:
+                        running[lane.runtime].hear()
+            for lane in lanes:
+                with noted(lane):
+                    if not lane.note:
+                        lane.error = float("nan") if note else running[lane.runtime].ask("warm")["error"]
             for number in range(rounds):
                 for lane in lanes[number % len(lanes) :] + lanes[: number % len(lanes)]:
                     with noted(lane):
@@ -201,7 +211,7 @@ def write_input(model: Path, given: Path) -> None:
 
 
 def _reference(net: Net, given: Path, shop: Workshop) -> str:
-    """Add the reference's outputs to ``given``; returns an error message if that fails."""
+    """Write the reference's outputs beside ``given``; returns an error message if that fails."""
     try:
         with worker("reference", shop.onnx(net.name), net, given, shop) as started:
             started.hear()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
+from contenders import PRECISIONS
 from race import Lane, Result
 
 _COLOURS = {
@@ -26,8 +27,7 @@ def save(folder: Path, results: Sequence[Result]) -> None:
         {
             "net": r.net,
             "threads": r.threads,
-            "ratio": r.ratio,
-            "bf16_ratio": r.reduced,
+            "ratios": {precision: r.ratio(precision) for precision in PRECISIONS},
             "runtimes": [asdict(lane) for lane in r.lanes],
         }
         for r in results
@@ -49,54 +49,58 @@ def machine() -> str:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Tables of all results, one per number of threads."""
-    parts = [_table([r for r in results if r.threads == n]) for n in sorted({r.threads for r in results})]
-    parts += [_reduced(n, reduced) for n in sorted({r.threads for r in results})
-              if (reduced := [r for r in results if r.threads == n and r.reduced])]  # fmt: skip
-    return "\n".join(parts)
+    """Tables of all results, one per number of threads and precision."""
+    by_threads = [[r for r in results if r.threads == n] for n in sorted({r.threads for r in results})]
+    return "\n".join(_table(of, p) for of in by_threads for p in PRECISIONS if of[0].lane(PRECISIONS[p].ours))
 
 
-def mean_ratio(results: Sequence[Result]) -> float:
+def mean_ratio(ratios: Sequence[float]) -> float:
     """Geometric mean; NaN for an empty list."""
-    ratios = [r.ratio for r in results if r.ratio]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")
 
 
-def _reduced(threads: int, results: Sequence[Result]) -> str:
-    """Tenon in bf16 and OpenVINO with default settings, with their errors."""
-    lines = [
-        f"### bf16, {threads} thread{'s' if threads > 1 else ''}: minimum / median ms (largest error)",
-        "",
-        "| network | tenon-bf16 | openvino-default | openvino-default / Tenon |",
-        "|---|---|---|---|",
-    ]
-    for result in results:
-        lanes = [result.lane(name) for name in ("tenon-bf16", "openvino-default")]
-        cells = [f"{_cell(lane, fastest=False)} ({lane.error:.1e})" for lane in lanes if lane]
-        lines.append(f"| {result.net} | {' | '.join(cells)} | {result.reduced:.2f} |")
-    mean = math.exp(sum(math.log(r.reduced) for r in results if r.reduced) / len(results))
-    return "\n".join([*lines, "", f"Geometric mean of the ratio: {mean:.2f}.", ""])
+def summary(results: Sequence[Result]) -> str:
+    """Every network's ratios, minima / medians, by precision and number of threads, with geometric means."""
+    threads = sorted({r.threads for r in results})
+    columns = [(p, n) for p in PRECISIONS for n in threads if any(r.threads == n and r.pair(p) for r in results)]
+    lines = [f"{'fastest peer / Tenon':20}" + "".join(f"{f'{p} x{n}':>13}" for p, n in columns)]
+    for net in dict.fromkeys(r.net for r in results):
+        cells = [_ratios([r for r in results if r.net == net and r.threads == n], p) for p, n in columns]
+        lines.append(f"{net:20}" + "".join(f"{cell:>13}" for cell in cells))
+    for title, of in (("geometric mean", mean_ratio), ("least", min)):
+        cells = [_ratios([r for r in results if r.threads == n], p, of) for p, n in columns]
+        lines.append(f"{title:20}" + "".join(f"{cell:>13}" for cell in cells))
+    return "\n".join(lines)
 
 
-def _table(results: Sequence[Result]) -> str:
-    runtimes = [lane.runtime for lane in results[0].lanes]
+def _ratios(results: Sequence[Result], precision: str, of: Callable[[Sequence[float]], float] = mean_ratio) -> str:
+    least = [ratio for r in results if (ratio := r.ratio(precision))]
+    middle = [ratio for r in results if (ratio := r.median_ratio(precision))]
+    return f"{of(least):.2f} / {of(middle):.2f}" if least else "-"
+
+
+def _table(results: Sequence[Result], precision: str) -> str:
+    runtimes = (PRECISIONS[precision].ours, *PRECISIONS[precision].peers)
+    lanes = [[lane for lane in r.lanes if lane.runtime in runtimes] for r in results]
     threads = results[0].threads
     lines = [
-        f"### {threads} thread{'s' if threads > 1 else ''}: minimum / median ms",
+        f"### {precision}, {threads} thread{'s' if threads > 1 else ''}: minimum / median ms",
         "",
-        "| network | " + " | ".join(runtimes) + " | fastest peer / Tenon | worst error |",
-        "|---" * (len(runtimes) + 3) + "|",
+        "| network | " + " | ".join(lane.runtime for lane in lanes[0]) + " | fastest peer / Tenon | error of ours |",
+        "|---" * (len(lanes[0]) + 3) + "|",
     ]
-    for result in results:
-        cells = [_cell(lane, fastest=result.fastest is lane) for lane in result.lanes]
-        ours = result.lane("tenon")
+    for result, own in zip(results, lanes, strict=True):
+        cells = [_cell(lane, fastest=result.fastest(precision) is lane) for lane in own]
+        ours, ratio = result.lane(runtimes[0]), result.ratio(precision)
         error = f"{ours.error:.1e}" if ours and ours.times else "-"
-        ratio = f"{result.ratio:.2f}" if result.ratio else "-"
-        lines.append(f"| {result.net} | {' | '.join(cells)} | {ratio} | {error} |")
-    notes = sorted({f"{lane.runtime}, {r.net}: {lane.note}" for r in results for lane in r.lanes if lane.note})
+        shown = f"{ratio:.2f}" if ratio else "-"
+        lines.append(f"| {result.net} | {' | '.join(cells)} | {shown} | {error} |")
+    pairs = [(r, lane) for r, own in zip(results, lanes, strict=True) for lane in own]
+    notes = sorted({f"{lane.runtime}, {r.net}: {lane.note}" for r, lane in pairs if lane.note})
     wrong = sorted(f"{lane.runtime}, {r.net}: wrong by {lane.error:.1e}, not counted"
-                   for r in results for lane in r.lanes if lane.times and lane.wrong)  # fmt: skip
-    lines += ["", f"Geometric mean of the ratio: {mean_ratio(results):.2f}.", ""]
+                   for r, lane in pairs if lane.times and lane.wrong)  # fmt: skip
+    mean = mean_ratio([ratio for r in results if (ratio := r.ratio(precision))])
+    lines += ["", f"Geometric mean of the ratio: {mean:.2f}.", ""]
     return "\n".join([*lines, *(f"- {note}" for note in [*wrong, *notes]), ""])
 
 

@@ -1,27 +1,32 @@
 #!/usr/bin/env python3
 """Compare bundles with other runtimes: interleaved runs with checked results; writes a table, JSON and a plot.
 
-    python bench/peers/run.py --nets mobilenet_v1,resnet18 --threads 1,2 --rounds 30 \\
+    python bench/peers/run.py --nets mobilenet_v1,resnet18 --threads 1,2 --precision fp32,bf16,int8 \\
         --python PEERS/bin/python --tflite-python CONVERTERS/bin/python
 
 Every runtime is a process of its own, pinned to the same processors; all are loaded and warm before the first round,
 and each round gives every one a slice of time in turn, so that all see the same machine.  On a busy machine --urgent
-keeps everything else away while something is timed.  A runtime that is missing or fails is noted.  An answer further
-than 1e-3 from onnxruntime's without optimisations is wrong and does not count.
+keeps everything else away while something is timed.  A runtime that is missing or fails is noted.  An answer in
+fp32 further than 1e-3 from onnxruntime's without optimisations is wrong and does not count.  Ours is compiled for the
+number of threads that it is timed with; quantised networks are one QDQ model that every runtime reads.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from itertools import product
 from pathlib import Path
+from time import perf_counter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from contenders import PEERS
+from contenders import PEERS, PRECISIONS
+from contenders import runtimes as names
 from prepare import ROOT, MissingError, Workshop
 from race import Net, race
-from report import markdown, plot, save
+from report import markdown, plot, save, summary
 
 TABLE = (
     "squeezenet_v1.1", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
@@ -33,12 +38,16 @@ BEYOND = ("yolov5s", "efficientnet_b0", "vit_tiny", "mobilevit_xxs")
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", default="table", help="names, 'table' (15), 'beyond' (4) or 'all'")
+    parser.add_argument(
+        "--nets", default="table", help="names, 'table' (15), 'beyond' (4) or 'all', as in table,vit_tiny"
+    )
     parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--precision", default="fp32", help=f"some of {','.join(PRECISIONS)}")
     parser.add_argument("--threads", default="1", help="as in 1,2")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--slice", type=float, default=0.1, help="seconds per runtime and round")
-    parser.add_argument("--bf16", action="store_true", help="also Tenon in bf16, against OpenVINO as it comes")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no network after so many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile everything before the first round")
     parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
     parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
@@ -50,26 +59,34 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    began = perf_counter()
     options = arguments()
     sets = {"table": TABLE, "beyond": BEYOND, "all": TABLE + BEYOND}
-    nets = sets.get(options.nets) or tuple(options.nets.split(","))
-    runtimes = ("tenon", *(["tenon-bf16"] if options.bf16 else []), *(p for p in options.peers.split(",") if p))
+    nets = tuple(net for name in options.nets.split(",") for net in sets.get(name, (name,)))
+    runtimes = names(options.precision.split(","), options.peers.split(","))
+    threads = tuple(map(int, options.threads.split(",")))
     shop = Workshop(options.models, options.work, options.python, options.tflite_python)
+    if options.jobs > 1:
+        shop.prepare(runtimes, nets, threads, options.jobs)
+        print(f"prepared in {perf_counter() - began:.0f} s", flush=True)
     order = f"{options.slice} urgent" if options.urgent else str(options.slice)
     results = []
-    for threads in map(int, options.threads.split(",")):
-        for net in nets:
-            try:
-                outcome = race(Net(net, threads, options.cpu), runtimes, shop, options.rounds, order)
-            except MissingError as missing:
-                print(f"{net}: {missing}", file=sys.stderr)
-                continue
-            results.append(outcome)
-            print(outcome.text(), flush=True)
+    for number, net in product(threads, nets):
+        if perf_counter() - began > options.seconds:
+            print(f"no time for {net} with {number} threads", file=sys.stderr)
+            continue
+        try:
+            outcome = race(Net(net, number, options.cpu), runtimes, shop, options.rounds, order)
+        except MissingError as missing:
+            print(f"{net}: {missing}", file=sys.stderr)
+            continue
+        results.append(outcome)
+        print(outcome.text(), flush=True)
     save(options.out, results)
     (options.out / "table.md").write_text(markdown(results))
-    for threads in {outcome.threads for outcome in results}:
-        (options.out / f"ratio_{threads}.svg").write_text(plot([f for f in results if f.threads == threads]))
+    for number in {outcome.threads for outcome in results}:
+        (options.out / f"ratio_{number}.svg").write_text(plot([f for f in results if f.threads == number]))
+    print(summary(results))
     print(f"{options.out}/table.md, results.json, ratio_*.svg")
     return 0
 
