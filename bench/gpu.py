@@ -8,13 +8,13 @@ milliseconds of a run through Engine.run, copies of inputs and outputs included,
 alternate between the targets, each after one that is not timed; and the largest difference from the first target,
 relative to its largest output. Each target but host runs in every precision of --precision.
 
---layers lists the kernels of each GPU target.  --tiles restricts tiles of work groups, where any fits: a comma between
-numbers ("m=64,n=64,splits=1", as in the keys of algorithms).  --without leaves out algorithms by their names
-("separable-tiled,separable-staged": depthwise and 1x1 convolutions in two launches).  --times lists the microseconds of
-each kernel by the device's clock, the least of ten runs.  --queued N adds milliseconds of a run without copies from and
-to the host, of N that are queued on a CUDA stream.  --jobs N compiles in N processes, each of which also runs the
-network once, so that the driver's cache has its kernels when they are timed ("first answer" then tells nothing).
---batch N runs N images at once, of ONNX models of one.
+--layers lists the kernels of each GPU target. --tiles restricts tiles of work groups, where any fits: a comma between
+numbers ("m=64,n=64,splits=1", as in the keys of algorithms). --without leaves out algorithms by their names
+("separable-tiled,separable-staged": depthwise and 1x1 convolutions in two launches). --times lists the microseconds of
+each kernel by the device's clock, the least of ten runs (of Inductor by PyTorch's profiler, the mean). --queued N adds
+milliseconds of a run without copies from and to the host, of N that are queued on a CUDA stream. --jobs N compiles in N
+processes, each of which also runs the network once, so that the driver's cache has its kernels when they are timed
+("first answer" then tells nothing). --batch N runs N images at once, of ONNX models of one.
 
 The target "inductor" is PyTorch's compiler, recorded as one CUDA graph ("inductor:max-autotune-no-cudagraphs": in that
 mode of torch.compile); runs of all targets alternate, queued ones too.
@@ -199,8 +199,8 @@ def rows(model: Path, networks: list[Network], repeat: int, queued: int, times_o
             own.append(1e3 * (time.perf_counter() - start))
     if times_of_kernels:
         for contender, network in zip(contenders, networks, strict=True):
-            if isinstance(contender, Opened) and network.target != "host":
-                lines = kernel_times(contender.engine, network.kernels)
+            if network.target != "host":
+                lines = contender.kernel_times(network.kernels)
                 print(f"{model.stem} {network.target} {network.precision}:", *lines, sep="\n")
     without = times_without_copies(networks, contenders, queued)
     return [
@@ -216,6 +216,8 @@ class Contender(Protocol):
     def run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]: ...
 
     def queued(self, count: int) -> float: ...
+
+    def kernel_times(self, kernels: list[str]) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,12 @@ class Opened:
             self.engine.run_on_device()
         ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(DEFAULT_STREAM))
         return 1e3 * (time.perf_counter() - start) / count
+
+    def kernel_times(self, kernels: list[str]) -> list[str]:
+        """A line for each kernel: microseconds, its name and what it does."""
+        least = np.min([self.engine.device_times() for _ in range(10)], axis=0) / 1e3
+        copies = f"  {least[0]:6.1f} copies in, {least[1]:.1f} out, {least[2:].sum():.1f} kernels"
+        return [copies, *(f"  {us:6.1f} {kernel}" for us, kernel in zip(least[2:], kernels, strict=True))]
 
 
 def opened(network: Network) -> Contender:
@@ -259,13 +267,6 @@ def times_without_copies(networks: list[Network], contenders: list[Contender], c
                 contender.queued(count // 10 + 1)
                 least[i] = min(least[i], contender.queued(count))
     return [f"{ms:.3f}" if queues[i] else "" for i, ms in enumerate(least)]
-
-
-def kernel_times(engine: Engine, kernels: list[str]) -> list[str]:
-    """A line for each kernel: microseconds, its name and what it does."""
-    least = np.min([engine.device_times() for _ in range(10)], axis=0) / 1e3
-    copies = f"  {least[0]:6.1f} copies in, {least[1]:.1f} out, {least[2:].sum():.1f} kernels"
-    return [copies, *(f"  {us:6.1f} {kernel}" for us, kernel in zip(least[2:], kernels, strict=True))]
 
 
 def random_feeds(model: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tiles of convolutions on a CUDA device: python bench/gpu_tiles.py LAYERS... [--target cuda-sm90] [--count 24]
-                                                                           [--precision fp16]
+                                                                           [--precision fp16] [--batch 32]
 
 A layer is CHANNELS,RESULTS,SIZE,KERNEL,STRIDE of a convolution, such as 64,64,56,3,1; with a sixth field, 1x1, of a
 depthwise convolution and the 1x1 convolution behind it. For each, some tiles of every algorithm that applies are timed,
@@ -45,10 +45,12 @@ def main() -> int:
     parser.add_argument("--target", default="cuda-sm90")
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16"))
+    parser.add_argument("--batch", type=int, default=1)
     options = parser.parse_args()
     dtype = {"fp32": DType.F32, "fp16": DType.F16, "bf16": DType.BF16}[options.precision]
     with ProcessPoolExecutor() as pool:
-        made = pool.map(partial(compiled, target=options.target, count=options.count, dtype=dtype), options.layers)
+        compile_layer = partial(compiled, target=options.target, count=options.count, dtype=dtype, batch=options.batch)
+        made = pool.map(compile_layer, options.layers)
         for layer, (bundle, rows) in zip(options.layers, made, strict=True):
             print(layer)
             with open_bundle(bundle) as engine:
@@ -58,12 +60,12 @@ def main() -> int:
     return 0
 
 
-def problem_of(text: str, dtype: DType) -> Problem:
-    """The convolutions that a text describes."""
+def problem_of(text: str, dtype: DType, batch: int = 1) -> Problem:
+    """The convolutions that a text describes, of ``batch`` images."""
     channels, results, size, kernel, stride = map(int, text.split(",")[:5])
     extent = (size + 2 * (kernel // 2) - kernel) // stride + 1
-    x = Image(1, channels, size, size, 1 if channels < 4 else 4, dtype=dtype)
-    y = Image(1, results, extent, extent, 4, dtype=dtype)
+    x = Image(batch, channels, size, size, 1 if channels < 4 else 4, dtype=dtype)
+    y = Image(batch, results, extent, extent, 4, dtype=dtype)
     sides = (kernel, kernel), (stride, stride)
     window = Conv(x, y, *sides, top=kernel // 2, left=kernel // 2, weights=dtype)
     if not text.endswith(",1x1"):
@@ -75,9 +77,9 @@ def problem_of(text: str, dtype: DType) -> Problem:
 Compiled = tuple[Bundle, list[tuple[str, float, int, int]]]
 
 
-def compiled(layer: str, target: str, count: int, dtype: DType) -> Compiled:
+def compiled(layer: str, target: str, count: int, dtype: DType, batch: int) -> Compiled:
     """A bundle of all candidates, and for each its key, its estimate and its calls."""
-    problem, row = problem_of(layer, dtype), find(target)
+    problem, row = problem_of(layer, dtype, batch), find(target)
     calls: list[Call] = []
     rows = []
     for each in chosen(problem, target, count):
@@ -85,7 +87,7 @@ def compiled(layer: str, target: str, count: int, dtype: DType) -> Compiled:
         calls += lowered(problem, each, target)
         rows.append((each.key, each.cost(problem, row.machine).time * DEVICE_CYCLES / CLOCK, first, len(calls)))
     port = Port("unused", tensor(DType.U8, 64), 0)
-    program = Program("tiles", (port,), (port,), tuple(calls), (), Memory(0, 64, 1 << 28, 0))
+    program = Program("tiles", (port,), (port,), tuple(calls), (), Memory(0, 64, (1 << 31) - 64, 0))
     return Bundle.of(program, resolved(Options(target=target), row)), rows
 
 
@@ -105,7 +107,7 @@ def chosen(problem: Problem, target: str, count: int) -> list[Algorithm]:
     return listed
 
 
-PLACES = {Input: 0, Output: 1 << 25, Weights: 1 << 26, Scratch: 1 << 27}
+PLACES = {Input: 0, Output: 1 << 28, Weights: 1 << 29, Scratch: 1 << 30}
 """Where operands of each kind lie."""
 
 
@@ -119,7 +121,7 @@ def lowered(problem: Problem, each: Algorithm, target: str) -> list[Call]:
     for step in each.lower(problem, stages, find(target).machine):
         apart = [(1 << 22) * i * isinstance(arg, Weights) for i, arg in enumerate(step.args)]
         apart = [
-            n + (1 << 26) * (arg.name == "between") if isinstance(arg, Scratch) else n
+            n + (1 << 29) * (arg.name == "between") if isinstance(arg, Scratch) else n
             for n, arg in zip(apart, step.args, strict=True)
         ]
         places = (
