@@ -5,7 +5,7 @@ Both are measured with kernels in loop IR, printed and launched like those of ev
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from tenon.compilation import resolved
@@ -17,6 +17,8 @@ from tenon.network.graph.types import F32, TensorType
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.engine import open_bundle
+from tenon.runtime.engine.peak import chain
+from tenon.runtime.engine.timing import measure
 
 _CHAINS = 8  # independent multiply-adds of an item
 _STEPS = 4  # multiply-adds of each chain per loop iteration
@@ -24,8 +26,34 @@ _ITERATIONS = 256
 _ITEMS_PER_UNIT = 2048
 _COPIED = 64 << 20  # bytes: more than the caches of most devices hold
 _ROUNDS = 5
+_LAUNCHES = 256
 _MOST_UNITS = 1024
 _UNKNOWN_UNITS = 256  # as many as large GPUs have: languages such as Vulkan do not tell
+
+
+@lru_cache(maxsize=32)
+def copy_bandwidth(target: str, nbytes: int) -> float:
+    """Bytes read and written per second by a copy, of ``nbytes`` in all: from the caches of a device, where these hold
+    them.  Sizes are rounded up to a power of two between 1 MiB and twice ``_COPIED``."""
+    size = min(max(1 << (max(nbytes, 1) - 1).bit_length(), 1 << 20), 2 * _COPIED)
+    floats = size // 8
+    took = _seconds(_copy(floats), floats, target) - _seconds(_copy(256), 256, target)
+    return size / max(took, 1e-9)
+
+
+@lru_cache(maxsize=4)
+def launch_seconds(target: str) -> tuple[float, float]:
+    """Seconds of a launch in a row of launches, each of which reads what the one before has written; and what the
+    device's clock, read before and after a kernel, adds to its time."""
+    times = []
+    for calls in (1, 1 + _LAUNCHES):
+        program = chain(calls, 1024, 1)
+        with open_bundle(Bundle.of(program, resolved(Options.from_environment(threads=1), find(target)))) as engine:
+            engine.run(copy=False)
+            times.append(measure(partial(engine.run, copy=False), 4 * _ROUNDS).min / 1e3)
+            timed = min(int(engine.device_times()[-1]) for _ in range(_ROUNDS)) / 1e9
+    launch = max(0.0, times[1] - times[0]) / _LAUNCHES
+    return launch, max(0.0, timed - launch)
 
 
 class DevicePeak(NamedTuple):

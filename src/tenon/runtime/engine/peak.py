@@ -1,4 +1,4 @@
-"""The measured peak of a machine: multiply-adds per second and bytes read per second.
+"""The measured peak of a machine: multiply-adds per second, bytes read per second, and what a barrier takes.
 
 Both are measured with kernels in loop IR, compiled like every network, so that percentages of the peak show the
 headroom of kernels.
@@ -38,6 +38,8 @@ _ROUNDS = 25
 _UNROLL = 8
 _TILE_STEPS, _TILE_ROUNDS = 16, 1000
 _TRAFFIC = 32 << 20  # bytes read per timed run
+_MEETINGS = 256  # barriers per timed run
+_SHARED = 4096  # items of a kernel that threads share: much smaller ones are run by one thread alone
 
 
 def peak_macs(target: str = "host", runner: Runner | None = None) -> float:
@@ -86,17 +88,46 @@ def tiles_time(target: Target, unit: ProductUnit) -> float:
 
 
 @lru_cache(maxsize=64)
-def read_bandwidth(nbytes: int, target: str = "host") -> float:
-    """Bytes per second at which one thread repeatedly reads an array of about ``nbytes``.
+def read_bandwidth(nbytes: int, target: str = "host", threads: int = 1) -> float:
+    """Bytes per second at which ``threads`` threads together repeatedly read an array of about ``nbytes``, each a part.
 
     A small array comes from the first cache, a large one from memory.  Sizes are rounded up to a power of two.
     """
     row = find(target)
-    step = 4 * row.machine.lanes * _UNROLL
+    step = 4 * row.machine.lanes * _UNROLL * threads
     size = min(max(1 << max(0, math.ceil(math.log2(max(nbytes, 1)))), step), 256 << 20)
-    kernel = _reads(row.machine, size // step, max(1, _TRAFFIC // size))
-    data = np.ones(size // 4, np.float32)
-    return size * max(1, _TRAFFIC // size) / _seconds(kernel, data, row)
+    iterations, rounds = size // step, max(1, _TRAFFIC // size)
+    kernel = _reads(row.machine, iterations, rounds, threads)
+    data = np.ones(iterations * step // 4, np.float32)
+    return data.nbytes * rounds / _seconds(kernel, data, row, threads=threads)
+
+
+@lru_cache(maxsize=4)
+def barrier_seconds(threads: int, target: str = "host") -> float:
+    """Seconds of a barrier of so many threads; 0 for one thread."""
+    if threads == 1:
+        return 0.0
+    alone, together = (_chain_seconds(n, find(target)) for n in (1, threads))
+    return max(0.0, together - alone / threads) / _MEETINGS
+
+
+def _chain_seconds(threads: int, target: Target) -> float:
+    program = chain(_MEETINGS, _SHARED, threads)
+    with open_bundle(_bundle(program, target, threads), threads=threads) as engine:
+        return measure(lambda: engine.run(copy=False), _ROUNDS).min / 1e3
+
+
+def chain(calls: int, items: int, threads: int) -> Program:
+    """A program of ``calls`` kernels of ``items`` work items, each of which reads what the one before has written."""
+    k = Builder("one_step")
+    given, out = k.param("given", items), k.param("out", items, out=True)
+    with k.loop("item", items, kind="parallel") as item:
+        out[item] = given[(items - 1) - item] + 1.0
+    kernel, size = k.done(), 4 * items
+    places = [Place(Region.ACTIVATIONS, i % 2 * size) for i in range(calls + 1)]
+    listed = tuple(Call(kernel, (places[i], places[i + 1]), f"step{i}", "Add") for i in range(calls))
+    port = Port("out", TensorType(F32, (1,)), 0)
+    return Program("chain", (), (port,), listed, (), Memory(0, 64, 2 * size, 2 * size), threads=threads)
 
 
 def _multiply_adds(machine: Machine, *, pairs: bool = False) -> tuple[Kernel, int]:
@@ -141,34 +172,39 @@ def _tile_products(unit: ProductUnit) -> Kernel:
     return k.done()
 
 
-def _reads(machine: Machine, iterations: int, rounds: int) -> Kernel:
-    """A kernel that sums an array ``rounds`` times."""
+def _reads(machine: Machine, iterations: int, rounds: int, threads: int) -> Kernel:
+    """A kernel that sums an array ``rounds`` times, a part in each thread."""
     lanes = machine.lanes
     k = Builder("peak_reads")
-    given = k.param("given", iterations, _UNROLL * lanes)
-    out = k.param("out", lanes, out=True)
-    x = k.local("x", _UNROLL, lanes=lanes)
-    with k.unroll("i", _UNROLL) as i:
-        x[i] = given.vec(lanes)[0, i]
-    with k.loop("round", rounds), k.loop("iteration", iterations) as t, k.unroll("i", _UNROLL) as i:
-        x[i] = x[i] + given.vec(lanes)[t, i]
-    with k.unroll("i", _UNROLL - 1) as i:
-        x[0] = x[0] + x[i + 1]
-    out.vec(lanes)[0] = x[0]
+    given = k.param("given", threads, iterations, _UNROLL * lanes)
+    out = k.param("out", threads, lanes, out=True)
+    with k.loop("part", threads, kind="parallel") as part:
+        x = k.local("x", _UNROLL, lanes=lanes)
+        with k.unroll("i", _UNROLL) as i:
+            x[i] = given.vec(lanes)[part, 0, i]
+        with k.loop("round", rounds), k.loop("iteration", iterations) as t, k.unroll("i", _UNROLL) as i:
+            x[i] = x[i] + given.vec(lanes)[part, t, i]
+        with k.unroll("i", _UNROLL - 1) as i:
+            x[0] = x[0] + x[i + 1]
+        out.vec(lanes)[part, 0] = x[0]
     return k.done()
 
 
-def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None = None) -> float:
+def _bundle(program: Program, target: Target, threads: int = 1) -> Bundle:
+    return Bundle.of(program, resolved(Options.from_environment(threads=threads), target))
+
+
+def _seconds(kernel: Kernel, data: Array, target: Target, runner: Runner | None = None, threads: int = 1) -> float:
     """The shortest time of some runs of a kernel over ``data``, which are the weights of a network of one call, and all
     that it reads."""
     given = [Place(Region.CONSTANT, 0)] * (len(kernel.params) - 1)
     places = (*given, Place(Region.MUTABLE, 0))
-    port = Port("out", TensorType(F32, (target.machine.lanes,)), 0)
+    port = Port("out", TensorType(F32, (threads * target.machine.lanes,)), 0)
     call = Call(kernel, places, kernel.name, kernel.name)
-    memory = Memory(data.nbytes, 64, 0, 0)
-    program = Program(kernel.name, (), (port,), (call,), (StoredConstant(0, data),), memory)
-    bundle = Bundle.of(program, resolved(Options.from_environment(threads=1), target))
+    memory = Memory(data.nbytes, 4 * threads * target.machine.lanes, 0, 0)
+    program = Program(kernel.name, (), (port,), (call,), (StoredConstant(0, data),), memory, threads=threads)
+    bundle = _bundle(program, target, threads)
     if runner is not None or not runs_here(target.name):
         return RemoteBundle(bundle, runner).time(_ROUNDS).min / 1e3
-    with open_bundle(bundle) as engine:
+    with open_bundle(bundle, threads=threads) as engine:
         return measure(lambda: engine.run(copy=False), _ROUNDS).min / 1e3
