@@ -22,7 +22,10 @@ from tenon.network.graph.types import DType
 
 BYTES, WORDS, WIDE = (DType.I8, DType.U8), (DType.I16, DType.U16), (DType.I32, DType.F32, DType.F64)
 PAIRS = [
-    (a, b) for a in (*BYTES, *WORDS, *WIDE) for b in (*BYTES, *WORDS, *WIDE) if conversions.slow(Type(a, 4), Type(b, 4))
+    (a, b)
+    for a in (*BYTES, *WORDS, *WIDE)
+    for b in (*BYTES, *WORDS, *WIDE)
+    if conversions.slow(Type(a, 4), Type(b, 4)) or conversions.native(Type(a, 8), Type(b, 8))
 ]
 TARGETS = ("x86-64", "x86-64-avx2", "x86-64-avx512")
 COUNT = 256
@@ -65,14 +68,17 @@ def test_exact(compiler: str, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "most"), [("x86-64", 18), ("x86-64-avx2", 14), ("x86-64-avx512", 9)])
 def test_short(name: str, most: int) -> None:
-    """A loop of conversions to and from bytes, of which GCC makes 40 to 60 instructions by itself."""
+    """A loop of conversions to and from bytes, of which GCC makes 40 to 60 instructions by itself, and from 16 bits,
+    which it widens in halves."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc")
     row = find(name)
-    for pair in ((DType.I32, DType.U8), (DType.I32, DType.I8), (DType.U8, DType.I32), (DType.I8, DType.I32)):
+    narrow = ((DType.I32, DType.U8), (DType.I32, DType.I8), (DType.U8, DType.I32), (DType.I8, DType.I32))
+    for pair in (*narrow, (DType.I16, DType.I32), (DType.U16, DType.I32), (DType.BF16, DType.F32)):
         library = Library()
         library.add(kernel(*pair, row.machine.lanes))
         command = ("gcc", "-O2", "-std=c99", *row.gcc, *row.flags, "-x", "c", "-", "-S", "-o", "-")
         text = subprocess.run(command, input=library.source(), capture_output=True, text=True, check=True).stdout
         vector = re.findall(r"^\tv?p\w+|^\tv?mov[du]\w+", text, re.MULTILINE)
         assert 0 < len(vector) <= most, (pair, vector)
+        assert name == "x86-64" or not re.search(r"vinsert", text), pair

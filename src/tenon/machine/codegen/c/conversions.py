@@ -1,5 +1,6 @@
 """Conversions of vectors for GCC, which goes element by element where widths differ by a factor of four, as between
-bytes and i32, or where floats are at one end of other widths; and transpositions of bytes.
+bytes and i32, or where floats are at one end of other widths; and transpositions of bytes.  16 bits it widens to 32 in
+halves, which x86 does at once.
 
 They go through i32; what x86 has an instruction for takes that, everything else halves or doubles the width in steps.
 """
@@ -16,6 +17,7 @@ _WIDE = (DType.I32, DType.U32, DType.Q8)
 _TYPES = {
     "v16qi": ("char", 16),
     "v8hi": ("short", 16),
+    "v16hi": ("short", 32),
     "v4si": ("int", 16),
     "v2di": ("long long", 16),
     "v16si": ("int", 64),
@@ -106,6 +108,16 @@ def _widened(*, signed: bool) -> dict[int, Native]:
     }
 
 
+def _words_widened(*, signed: bool) -> dict[int, Native]:
+    """From 16 bits to 32."""
+    name = f"__builtin_ia32_pmov{'s' if signed else 'z'}xwd"
+    whole = f"return ({{B}}){name}512_mask((v16hi)a, (v16si){{{{0}}}}, -1);"
+    return {
+        16: (("defined(__AVX512F__)", _with_types(whole)),),
+        8: (("defined(__AVX2__)", _with_types(f"return ({{B}}){name}256((v8hi)a);")),),
+    }
+
+
 def slow(source: Type, target: Type) -> bool:
     """Whether GCC converts such vectors element by element."""
     a, b = source.dtype, target.dtype
@@ -125,7 +137,11 @@ def middle(source: Type, target: Type) -> Type:
 
 
 def native(source: Type, target: Type) -> Native:
-    """How x86 converts between bytes and 32 bits."""
+    """How x86 converts between bytes and 32 bits, and widens 16 bits to those."""
+    if source.dtype in _WORDS and target.dtype in (DType.I32, DType.U32):
+        return _words_widened(signed=source.dtype is DType.I16).get(source.lanes, ())
+    if not slow(source, target):
+        return ()
     if source.dtype in _FLOATS or target.dtype in _FLOATS:
         return ()
     if target.dtype in _BYTES:

@@ -156,7 +156,7 @@ class C(C99):
 
     def converted(self, value: str, source: Type, target: Type) -> str:
         """A vector in another type."""
-        if not conversions.slow(source, target):
+        if not (conversions.slow(source, target) or conversions.native(source, target)):
             return f"__builtin_convertvector({value}, {self.type(target)})"
         key = f"convert_{source}_{target}"
         self.has_assembly = True
@@ -167,9 +167,11 @@ class C(C99):
         a, b = self.type(source), self.type(target)
         plain = f"return __builtin_convertvector(a, {b});"
         middle, native = conversions.middle(source, target), conversions.native(source, target)
-        rest = self.converted(self.converted("a", source, middle), middle, target)
+        rest = plain
+        if conversions.slow(source, target):
+            rest = f"return {self.converted(self.converted('a', source, middle), middle, target)};"
         bodies = [("defined(__clang__)", plain), *((test, body.format(A=a, B=b)) for test, body in native)]
-        return f"TENON_INLINE {b} {key}({a} a) {{\n{self.first_of(bodies, f'return {rest};')}\n}}"
+        return f"TENON_INLINE {b} {key}({a} a) {{\n{self.first_of(bodies, rest)}\n}}"
 
     def word_in_memory(self, e: Expr) -> str:
         """A word of narrow elements that is loaded as such: compilers may load each to a lane of its own."""

@@ -41,7 +41,23 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
     (BF16, F32): Conversion(
         "return ({F})(__builtin_convertvector(a, {U}) << 16);",
         "const union {{ {U} u; {F} f; }} r = {{ ({U})a << 16 }};\n  return r.f;",
-        {},
+        {
+            8: (
+                (
+                    "defined(__AVX2__) && !defined(__clang__)",
+                    "typedef short words __attribute__((vector_size(16)));\n"
+                    "  return ({F})(({U})__builtin_ia32_pmovzxwd256((words)a) << 16);",
+                ),
+            ),
+            16: (
+                (
+                    "defined(__AVX512F__) && !defined(__clang__)",
+                    "typedef short words __attribute__((vector_size(32)));\n"
+                    "  typedef int whole __attribute__((vector_size(64)));\n"
+                    "  return ({F})(({U})__builtin_ia32_pmovzxwd512_mask((words)a, (whole){{0}}, -1) << 16);",
+                ),
+            ),
+        },
     ),
     (F32, BF16): Conversion(
         "const {U} u = ({U})a, nan = ({U})(a != a), high = u >> 16;\n"
