@@ -251,7 +251,8 @@ def _compiled(
     arithmetic = compilation.arithmetic_of(imported)
     expected = partial(_answer, graphs[0], arithmetic)
     about = (origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected, decoding)
-    return Bundle(first, unit, compilation, *about, placement=None if chosen.obfuscate else graphs[0].placement)
+    placement = None if chosen.obfuscate else graphs[0].placement
+    return Bundle(first, unit, compilation, *about, placement=placement, text=imported.text)
 
 
 def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:

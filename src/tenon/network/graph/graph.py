@@ -20,6 +20,7 @@ from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.ordering import Order
 from tenon.network.graph.preprocessing import Heads, Preprocessing
 from tenon.network.graph.size_range import Extents, SizeRange
+from tenon.network.graph.text_model import TextModel
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -219,6 +220,7 @@ class Graph:
         self.preprocessing: dict[str, Preprocessing] = {}  # preprocessing of inputs, if the model states it
         self.labels: tuple[str, ...] = ()  # names of the classes, if the model states them
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
+        self.text: TextModel | None = None  # tokens, tokenizer and chat template of a language model
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (graph.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (graph.fixed)
         self.assumed: dict[str, str] = {}  # inputs whose batch was bound to 1 as nothing else did, and its name
@@ -391,7 +393,7 @@ class Graph:
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
         self.size_sums = dict(other.size_sums)
         self.sizes, self.limits, self.limited = dict(other.sizes), dict(other.limits), set(other.limited)
-        self.labels = other.labels
+        self.labels, self.text = other.labels, other.text
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)
         self.assumed, self.states, self.placement = dict(other.assumed), dict(other.states), other.placement
 

@@ -63,6 +63,31 @@ class PatchedLayers(NamedTuple):
     extra_macs: int
 
 
+class TokenizerRecord(NamedTuple):
+    """The file of a tokenizer, and its form (``graph.text_model``)."""
+
+    form: Literal["tokenizer.json", "gguf", "sentencepiece"]
+    file: str
+
+
+class TextRecord(NamedTuple):
+    """The settings of a language model (``graph.text_model.TextModel``), with its tokenizer as a file."""
+
+    kind: str
+    architecture: str = ""
+    ports: Mapping[str, str] = MappingProxyType({})
+    context: int = 0
+    tokenizer: TokenizerRecord | None = None
+    bos: int | None = None
+    pad: int | None = None
+    unknown: int | None = None
+    eos: tuple[int, ...] = ()
+    add_bos: bool = False
+    add_eos: bool = False
+    chat_template: str = ""
+    generation: Mapping[str, float] = MappingProxyType({})
+
+
 class MadeFor(NamedTuple):
     """The target that a bundle's code was compiled for; ``byte_order`` is that of weights, inputs and outputs."""
 
@@ -214,6 +239,7 @@ class Manifest(NamedTuple):
     ``preprocessing`` is the image preprocessing by input name, ``heads`` the format of detection outputs,
     ``decoding`` how other answers are decoded (``answers``: a kind and its fields), ``labels`` the names of the
     classes, if known.
+    ``language`` has the settings of a language model.
     ``arithmetic`` is that of quantised operators.  If it makes every target give the same bits, ``answer`` is the
     digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
     ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
@@ -243,6 +269,7 @@ class Manifest(NamedTuple):
     heads: Heads | None = None
     decoding: Mapping[str, str] = MappingProxyType({})
     labels: tuple[str, ...] = ()
+    language: TextRecord | None = None
     bindings: tuple[Binding, ...] = ()
     tuned: Tuned | None = None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] = "float"
@@ -395,6 +422,9 @@ def _contradiction(manifest: Manifest) -> str:
         return wrong
     if wrong := next(filter(None, map(_wrong_state, manifest.every_binding())), ""):
         return wrong
+    tokenizer = manifest.language.tokenizer if manifest.language else None
+    if tokenizer is not None and manifest.files and tokenizer.file not in manifest.files:
+        return f"its tokenizer is in {tokenizer.file!r}, which is no file of it"
     heads = manifest.heads
     if heads is None:
         return ""

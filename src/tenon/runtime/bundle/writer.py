@@ -23,6 +23,7 @@ from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
 from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.preprocessing import Heads, Preprocessing
+from tenon.network.graph.text_model import TextModel
 from tenon.network.graph.types import DType
 from tenon.options import PARTS, Emit
 from tenon.runtime.bundle import libraries, link
@@ -52,6 +53,8 @@ from tenon.runtime.bundle.manifest_parts import (
     memory_use,
     steps,
     tensor,
+    text_record,
+    tokenizer_file,
 )
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.network_digest import network_digest
@@ -86,6 +89,7 @@ class Bundle:
     decoding: Mapping[str, str] = field(default_factory=dict)  # how answers are decoded (``answers``)
     webgpu: WebGpuBeside | None = None
     placement: DevicePlacement | None = None
+    text: TextModel | None = None  # of a language model
 
     def __post_init__(self) -> None:
         if identifier(self.name) != self.name:
@@ -310,6 +314,7 @@ class Bundle:
             heads=self.heads,
             decoding=dict(self.decoding),
             labels=self.compilation.labels,
+            language=text_record(self.text, self.name) if self.text else None,
             tuned=self.tuned,
             arithmetic=self.arithmetic,
             answer=self.answer if compiled else "",
@@ -340,6 +345,8 @@ class Bundle:
             files[f"{name}.o"] = self.object
         if "weights" in parts:
             files[f"{name}.weights.bin"] = self.weights
+        if self.text and self.text.tokenizer:
+            files[tokenizer_file(name)] = self.text.tokenizer.content
         if "weights-text" in parts:
             files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:

@@ -28,6 +28,7 @@ from tenon.runtime.engine.thread_pool import check_status
 
 if TYPE_CHECKING:
     from tenon.formats.wire.encryption import Key
+    from tenon.network.graph.text_model import TextModel
     from tenon.runtime.bundle import Bundle
     from tenon.runtime.bundle.signature import PublicKey
     from tenon.runtime.engine.device_parts import DeviceCalls
@@ -105,6 +106,8 @@ class Engine(Locked):
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
+    text: TextModel | None
+    """The tokenizer and other settings of a language model; None of other networks."""
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class Engine(Locked):
         processors = choose(affinity, cores)
         library, weights = files.library(self.manifest, place, verify), files.weights(self.manifest, place, verify)
         self._host_only = opening.target == "host"
+        self.text = files.text(self.manifest, place)
         self._attach(library, weights, threads, processors, options)
 
     def _attach(
@@ -379,7 +383,7 @@ class Engine(Locked):
         self._check_open()
         processors = choose(affinity, "all") if affinity else self._pool.processors
         twin = object.__new__(Engine)
-        twin.manifest, twin._host_only = self.manifest, self._host_only
+        twin.manifest, twin._host_only, twin.text = self.manifest, self._host_only, self.text
         twin._attach(self._library, self._weights, self._pool.threads, processors, self._gpu)
         return twin
 

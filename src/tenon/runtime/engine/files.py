@@ -22,6 +22,7 @@ from tenon.runtime.engine.loading import load_library
 
 if TYPE_CHECKING:
     from tenon.formats.wire.encryption import Key
+    from tenon.network.graph.text_model import TextModel
     from tenon.runtime.bundle.container import Container
     from tenon.runtime.bundle.signature import PublicKey
 
@@ -275,6 +276,17 @@ def weights(manifest: Manifest, files: BundleFiles, verify: bool) -> Array:
             f"{path} has {content.size} bytes and the network reads {manifest.memory.constant}: compile the model again"
         )
     return content
+
+
+def text(manifest: Manifest, files: BundleFiles) -> TextModel | None:
+    """The settings of a language model with its tokenizer; None for other networks.  Raises BundleError if the
+    tokenizer's file is missing or damaged."""
+    record = manifest.language
+    if record is None:
+        return None
+    from tenon.runtime.bundle.manifest_parts import text_model
+
+    return text_model(record, part(manifest, files, record.tokenizer.file) if record.tokenizer else None)
 
 
 def _listed(manifest: Manifest, files: BundleFiles, name: str) -> str:

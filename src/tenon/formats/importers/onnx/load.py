@@ -14,6 +14,7 @@ from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import no_such_tensors
 from tenon.formats.importers.onnx.labels import stated_labels
 from tenon.formats.importers.onnx.node_context import reads
+from tenon.formats.importers.shared.decoder_ports import text_settings
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.file_kinds import told_kind
 from tenon.formats.wire.protobuf import DamagedError, varint
@@ -126,7 +127,7 @@ def load(
     model = parse(file)
     try:
         graph = _ParsedModel(model, file).load(shapes, inputs, outputs)
-        graph.labels = stated_labels(model)
+        graph.labels, graph.text = stated_labels(model), text_settings(graph, file.folder)
         return graph
     except (ModelError, InputError):
         raise

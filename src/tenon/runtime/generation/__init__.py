@@ -1,0 +1,1 @@
+"""Text by language models: their networks, run token by token."""

@@ -1,0 +1,125 @@
+"""A network with caches that predicts tokens, run on pieces of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
+from tenon.network.graph.text_model import TextModel
+from tenon.runtime.bundle.manifest import Binding, BundleTensor, size_ranges
+from tenon.runtime.engine import Engine
+from tenon.runtime.text.tokenizer import common_prefix
+
+_POSITIONS, _MASKS = ("position_ids",), ("attention_mask",)
+
+
+class _EntryPoint(NamedTuple):
+    """What one binding takes: up to ``length`` tokens behind up to ``past`` others."""
+
+    length: int
+    past: int
+
+
+class Decoder:
+    """The network of a language model.
+
+    ``tokens`` are those whose keys and values its caches hold, ``room`` is the number that they can hold.  Raises
+    InputError for a network without caches, or with inputs that are not known.
+    """
+
+    def __init__(self, engine: Engine, text: TextModel) -> None:
+        inputs = {tensor.name: tensor for tensor in engine.manifest.own_inputs}
+        self.engine = engine
+        self._tokens, self._logits = (text.ports.get(role, role) for role in ("tokens", "logits"))
+        self._past = _past(engine, inputs)
+        self._extra = self._other_inputs(engine, inputs)
+        self._entries = [self._entry(binding) for binding in engine.manifest.every_binding()]
+        self.room = max(entry.past + entry.length for entry in self._entries)
+        self.tokens = list[int]()
+        self.reset()
+
+    def _other_inputs(self, engine: Engine, inputs: dict[str, BundleTensor]) -> list[str]:
+        """The inputs beside tokens that are given in every run."""
+        if self._tokens not in inputs:
+            raise InputError(f"'{engine.name}' has no input '{self._tokens}' for tokens")
+        if self._logits not in {tensor.name for tensor in engine.manifest.outputs}:
+            raise InputError(f"'{engine.name}' has no output '{self._logits}' with logits")
+        needed = [t.name for t in engine.manifest.needed_inputs if t.name != self._tokens and t.size is None]
+        if unknown := [name for name in needed if name not in _POSITIONS + _MASKS]:
+            raise InputError(f"'{engine.name}' has an input '{unknown[0]}', which a text does not give")
+        return needed
+
+    def _entry(self, binding: Binding) -> _EntryPoint:
+        ranges = size_ranges(binding.inputs)
+        tensor = next(tensor for tensor in binding.inputs if tensor.name == self._tokens)
+        sizes = dict(tensor.extents)
+        length = ranges[sizes[1]].most if 1 in sizes else tensor.shape[1]
+        return _EntryPoint(length, ranges[self._past].most)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of logits."""
+        logits = next(t for t in self.engine.manifest.outputs if t.name == self._logits)
+        return logits.shape[-1]
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.engine.reset()
+        self.tokens = []
+
+    def keep(self, tokens: Sequence[int]) -> int:
+        """Forget the tokens behind the part that ``tokens`` begins with too; the number that stay.
+
+        At least one of ``tokens`` is left for the next run.
+        """
+        count = min(common_prefix(self.tokens, tokens), len(tokens) - 1)
+        if count < len(self.tokens):
+            self.engine.inputs[self._past][...] = count
+            del self.tokens[count:]
+        return count
+
+    def run(self, tokens: Sequence[int]) -> Array:
+        """Add tokens behind those in the caches; the logits f32[vocabulary] of the last one.
+
+        Raises InputError if the caches have no room for them.
+        """
+        if len(self.tokens) + len(tokens) > self.room:
+            raise InputError(f"the caches of '{self.engine.name}' have room for {self.room} tokens: use a shorter text")
+        at, logits = 0, np.empty(0, np.float32)
+        while at < len(tokens):
+            piece = tokens[at : at + self._fitting(len(tokens) - at)]
+            logits = self._step(piece)
+            self.tokens += piece
+            at += len(piece)
+        return logits
+
+    def _fitting(self, count: int) -> int:
+        """The number of tokens of the next run: of ``count``, as many as an entry point takes behind those before."""
+        past = len(self.tokens)
+        return max(min(count, entry.length) for entry in self._entries if past <= entry.past)
+
+    def _step(self, tokens: Sequence[int]) -> Array:
+        past, count = len(self.tokens), len(tokens)
+        feeds: dict[str, Array] = {self._tokens: np.array([tokens], np.int64)}
+        for name in self._extra:
+            if name in _POSITIONS:
+                feeds[name] = np.arange(past, past + count, dtype=np.int64)[None]
+            else:
+                feeds[name] = np.ones((1, past + count), np.int64)
+        logits = self.engine.run(feeds, copy=False)[self._logits]
+        return np.array(logits[0, -1], np.float32)
+
+
+def _past(engine: Engine, inputs: dict[str, BundleTensor]) -> str:
+    """The size that counts the tokens in the caches."""
+    states = {tensor.name for tensor in inputs.values() if tensor.state}
+    sizes = {size for name in states for _, size in inputs[name].extents} & states
+    if len(sizes) != 1:
+        raise InputError(
+            f"'{engine.name}' has no caches that grow: compile the model with a range for their extent (--shape)"
+        )
+    return sizes.pop()

@@ -1,0 +1,51 @@
+"""The entry points of a decoder: one token at a time, and a piece of a text at once, over the same caches."""
+
+from __future__ import annotations
+
+from tenon.errors import InputError
+from tenon.network.graph.graph import Graph
+
+CONTEXT, CHUNK = 2048, 64
+"""Tokens that the caches have room for, and tokens of a run at most, where nothing else is said."""
+
+
+def decoder_shapes(graph: Graph, context: int | None = None, chunk: int | None = None) -> list[dict[str, str | int]]:
+    """The shapes of both entry points, for a graph whose dimensions are not bound yet: of a token first.
+
+    ``context`` is the room of the caches; None: that of the model, at most ``CONTEXT``.  Raises InputError for a graph
+    that has no dimensions for tokens and caches, and for too small numbers.
+    """
+    text = graph.text
+    if text is None or text.kind != "decoder":
+        raise InputError(f"{graph.source or graph.name}: it is no language model that predicts tokens")
+    room = context or min(text.context or CONTEXT, CONTEXT)
+    most = min(chunk or CHUNK, max(room // 2, 1))
+    if room < 2 or most < 1:
+        raise InputError(f"context={room}: the caches need room for two tokens at least")
+    names = _dimensions(graph, text.ports["tokens"])
+    batch = {names.batch: 1} if names.batch else {}
+    masks = dict.fromkeys(names.masks, f"1..{room}")
+    return [{**batch, **masks, names.length: f"1..{n}", names.past: f"0..{room - n}"} for n in (1, most)]
+
+
+class _Dimensions:
+    """The names of the dimensions of a decoder's inputs."""
+
+    def __init__(self, batch: str, length: str, past: str, masks: list[str]) -> None:
+        self.batch, self.length, self.past, self.masks = batch, length, past, masks
+
+
+def _dimensions(graph: Graph, tokens: str) -> _Dimensions:
+    shapes = {value.name: value.type.shape for value in graph.inputs}
+    first, *rest = shapes[tokens]
+    batch = first if isinstance(first, str) else ""
+    caches = [shape for name, shape in shapes.items() if name.startswith("past")]
+    own = {dim for shape in caches for dim in shape if isinstance(dim, str)} - {batch}
+    if len(rest) != 1 or not isinstance(rest[0], str) or len(own) != 1:
+        raise InputError(
+            f"{graph.source or graph.name}: its tokens or caches have no dimension of their own name: give the shapes "
+            "of both entry points (--shape)"
+        )
+    length, past = rest[0], own.pop()
+    others = {dim for shape in shapes.values() for dim in shape if isinstance(dim, str)} - {batch, length, past}
+    return _Dimensions(batch, length, past, sorted(dim for dim in others if dim.isidentifier()))

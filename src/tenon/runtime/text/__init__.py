@@ -1,0 +1,1 @@
+"""Text before and after language models: tokenizers, sampling, grammars and chat templates."""

@@ -1,0 +1,51 @@
+"""Conversations as one text, by the template of the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tenon.errors import InputError, ModelError
+
+Messages = Sequence[Mapping[str, Any]]
+"""Messages of a conversation: ``role`` ("system", "user", "assistant") and ``content`` of each."""
+
+
+def conversation(template: str, messages: Messages, names: Mapping[str, str], *, answer: bool = True) -> str:
+    """The text of a conversation, ended by the beginning of an answer if one is to follow.
+
+    ``names`` are texts of special tokens ("bos_token", "eos_token").  The template runs in Jinja's sandbox.  Raises
+    InputError if there is no template, the package jinja2 is missing, or the template refuses the messages, ModelError
+    for a template with an error.
+    """
+    if not template:
+        raise InputError("the model has no chat template: give its whole text with --prompt instead of messages")
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise InputError("chat templates need the package jinja2: pip install jinja2") from None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _as_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    plain = [dict(message) for message in messages]
+    try:
+        made = environment.from_string(template)
+        return made.render(messages=plain, add_generation_prompt=answer, tools=None, **names)
+    except TemplateError as error:
+        raise ModelError(f"the model's chat template fails: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError, MemoryError, OverflowError) as error:
+        raise ModelError(f"the model's chat template fails on these messages: {error!r}") from error
+
+
+def _as_json(value: Any, indent: int | None = None, **_: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> str:
+    raise InputError(f"the model's chat template refuses the messages: {message}")

@@ -1,0 +1,116 @@
+"""Grammars that the text of a model follows: which tokens may come next, by the library llguidance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.input_file import printable, read_regular
+from tenon.network.graph.dtype import Array
+from tenon.runtime.text.tokenizer import TextTokenizer
+
+ANY_JSON: Mapping[str, Any] = {"type": "object"}
+"""The schema of any JSON object."""
+
+
+class TokenGrammars:
+    """Makes grammars over the tokens of one model; ``eos`` ends a text.
+
+    Raises InputError if the package ``llguidance`` is missing or no token ends a text.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, eos: tuple[int, ...], size: int) -> None:
+        """``size`` is the number of logits."""
+        if not eos:
+            raise InputError("a grammar needs a token that ends the text, and the model states none")
+        library = _library()
+        self._size = size
+        wrapped = library.TokenizerWrapper(_Tokens(tokenizer, eos, size))
+        self._tokenizer = library.LLTokenizer(wrapped, n_vocab=size, eos_token=list(eos), slices=[])
+
+    def parse(self, grammar: str) -> TokenGrammar:
+        """A grammar that ``read_grammar`` or ``schema_grammar`` gives.  Raises InputError for one that is invalid."""
+        return TokenGrammar(_library().LLMatcher(self._tokenizer, grammar, log_level=0), self._size)
+
+
+class TokenGrammar:
+    """Where a text stands in its grammar."""
+
+    def __init__(self, matcher: Any, size: int) -> None:
+        self._matcher = matcher
+        self._words = np.zeros((size + 31) // 32, np.uint32)
+        self._size = size
+        self._check()
+
+    def allowed(self) -> Array:
+        """The tokens that may come next, bool[vocabulary]."""
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check()
+        bits = np.unpackbits(self._words.view(np.uint8), bitorder="little")
+        return bits[: self._size].astype(np.bool_)
+
+    def add(self, token: int) -> bool:
+        """Go on by a token; whether the text is complete, so that none can follow."""
+        self._matcher.consume_token(token)
+        self._check()
+        return bool(self._matcher.is_stopped())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise InputError(f"grammar: {self._matcher.get_error()}")
+
+
+def read_grammar(path: Path) -> str:
+    """The grammar in a file: a JSON schema (.json), Lark (.lark) or GBNF (.gbnf).  Raises InputError for others."""
+    text = read_regular(path).decode("utf-8", "replace")
+    library = _library()
+    match path.suffix.lower():
+        case ".json":
+            return schema_grammar(text, printable(path))
+        case ".lark":
+            return str(library.LLMatcher.grammar_from_lark(text))
+        case ".gbnf":
+            from llguidance.gbnf_to_lark import gbnf_to_lark
+
+            return str(library.LLMatcher.grammar_from_lark(gbnf_to_lark(text)))
+    raise InputError(f"{printable(path)}: a grammar is a JSON schema (.json), Lark (.lark) or GBNF (.gbnf)")
+
+
+def schema_grammar(schema: str | Mapping[str, Any], source: str = "grammar") -> str:
+    """The grammar of JSON that has a schema.  Raises InputError for what is no JSON object."""
+    try:
+        content = json.loads(schema) if isinstance(schema, str) else dict(schema)
+    except ValueError as error:
+        raise InputError(f"{source}: the schema is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{source}: a schema is a JSON object")
+    return str(_library().LLMatcher.grammar_from_json_schema(content, overrides={"whitespace_flexible": False}))
+
+
+class _Tokens:
+    """What the library asks of a tokenizer."""
+
+    def __init__(self, tokenizer: TextTokenizer, eos: tuple[int, ...], size: int) -> None:
+        self.eos_token_id, self.bos_token_id = eos[0], None
+        special = tokenizer.special | set(eos)
+        pieces = [*tokenizer.pieces[:size], *[b""] * (size - len(tokenizer.pieces))]
+        self.tokens = [b"" if number in special else piece for number, piece in enumerate(pieces)]
+        self.special_token_ids = sorted(special)
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return self._tokenizer.encode(plain, special=False)
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ImportError:
+        raise InputError("grammars need the package llguidance: pip install llguidance") from None
+    return llguidance

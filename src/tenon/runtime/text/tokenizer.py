@@ -1,0 +1,98 @@
+"""Text to tokens and back, by the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tenon.errors import FormatError, InputError
+from tenon.network.graph.text_model import TextModel
+from tenon.runtime.text.gguf_tokenizer import metadata, tokenizer_json
+from tenon.runtime.text.token_bytes import token_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
+
+
+class TextTokenizer:
+    """The tokenizer of a model.
+
+    ``definition`` is the content of its tokenizer.json, ``pieces`` the bytes of each token.  Raises FormatError for a
+    damaged definition, InputError if the package ``tokenizers`` is missing.
+    """
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        self.definition = definition
+        self.pieces = token_bytes(definition)
+        self._library = _library(definition)
+
+    @classmethod
+    def of(cls, model: TextModel) -> TextTokenizer:
+        """The tokenizer of a model.  Raises InputError if it has none."""
+        return cls(definition_of(model))
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """Tokens that stand for no text: beginnings and ends."""
+        return frozenset(each["id"] for each in self.definition.get("added_tokens") or () if each.get("special"))
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """The tokens of a text; with ``special``, those that the model expects around every text too.
+
+        Special tokens that are written in the text ("<|im_end|>") are read as such.
+        """
+        return list(self._library.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """The text of tokens; with ``special``, special tokens by their names."""
+        return self.bytes_of(tokens, special=special).decode("utf-8", "replace")
+
+    def bytes_of(self, tokens: Iterable[int], *, special: bool = False) -> bytes:
+        """The same as UTF-8, which a token may end in the middle of a character."""
+        left_out = frozenset[int]() if special else self.special
+        return b"".join(self.pieces[token] for token in tokens if token not in left_out)
+
+    def number(self, name: str) -> int | None:
+        """The number of a token by its name; None if there is no such token."""
+        number = self._library.token_to_id(name)
+        return None if number is None else int(number)
+
+
+def definition_of(model: TextModel) -> dict[str, Any]:
+    """The content of the model's tokenizer.json.  Raises InputError if the model has no tokenizer."""
+    source = model.tokenizer
+    if source is None:
+        raise InputError("the model has no tokenizer: put its tokenizer.json beside it")
+    if source.form == "gguf":
+        begin = [model.bos] if model.add_bos and model.bos is not None else []
+        end = list(model.eos[:1]) if model.add_eos else []
+        return tokenizer_json(metadata(source.content), begin, end)
+    if source.form == "sentencepiece":
+        raise InputError("a tokenizer.model cannot be read: put the model's tokenizer.json beside it")
+    try:
+        definition = json.loads(source.content)
+    except ValueError as error:
+        raise FormatError(f"tokenizer.json: it is no JSON: {error}") from error
+    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
+        raise FormatError("tokenizer.json: it has no model")
+    return definition
+
+
+def _library(definition: Mapping[str, Any]) -> Library:
+    try:
+        from tokenizers import Tokenizer as Library
+    except ImportError:
+        raise InputError("text needs the package tokenizers: pip install tokenizers") from None
+    plain = {**definition, "truncation": None, "padding": None}
+    try:
+        return Library.from_str(json.dumps(plain))
+    except Exception as error:  # the library raises Exception itself
+        raise FormatError(f"tokenizer.json: the library tokenizers cannot read it: {error}") from error
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))

@@ -1,0 +1,57 @@
+"""The tokenizer and chat template of a language model, from the files beside it into a bundle and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tenon
+from tenon.errors import BundleError, FormatError
+from tenon.runtime.generation.entry_points import decoder_shapes
+from text_models import TEMPLATE, byte_pairs, language_model, written_model
+
+
+def test_settings_are_those_of_the_files_beside_the_model(tmp_path: Path) -> None:
+    text = tenon.load(written_model(tmp_path, temperature=0.5, top_k=20)).text
+    assert text is not None
+    assert text.tokenizer is not None
+    ports, end = {"tokens": "input_ids", "logits": "logits"}, byte_pairs()["added_tokens"][0]["id"]
+    assert (text.kind, text.architecture, text.ports, text.context) == ("decoder", "words", ports, 64)
+    assert (text.eos, text.chat_template, text.generation) == ((end,), TEMPLATE, {"temperature": 0.5, "top_k": 20})
+    assert json.loads(text.tokenizer.content) == byte_pairs()
+
+
+def test_a_model_without_tokenizer_has_ports_only() -> None:
+    text = tenon.load(language_model(20)).text
+    assert text is not None
+    assert text.tokenizer is None
+    assert text.ports == {"tokens": "input_ids", "logits": "logits"}
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json", "config.json"])
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_damaged_settings_name_their_file(tmp_path: Path, name: str, content: str) -> None:
+    path = written_model(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FormatError, match=rf"{name}: it is no JSON"):
+        tenon.load(path)
+
+
+def test_bundles_have_the_settings(tmp_path: Path) -> None:
+    """In a folder, in a file and in memory; a tokenizer that is missing or damaged is an error."""
+    path = written_model(tmp_path / "model")
+    graph = tenon.load(path)
+    bundle = tenon.compile(path, shapes=decoder_shapes(graph), name="net", threads=1, no_tuning=True)
+    folder, file = bundle.save(tmp_path / "net"), bundle.save(tmp_path / "net.tenon")
+    for source in (bundle, folder, file):
+        with tenon.open(source) as engine:
+            assert engine.text == graph.text
+            assert engine.fork().text == graph.text
+    (folder / "net.tokenizer.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"net\.tokenizer\.json is damaged"):
+        tenon.open(folder)
+    (folder / "net.tokenizer.json").unlink()
+    with pytest.raises(BundleError, match=r"net\.tokenizer\.json is missing"):
+        tenon.open(folder)
