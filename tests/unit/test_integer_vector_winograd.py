@@ -70,7 +70,7 @@ def chosen(channels: int, size: int, limits: Limits, stride: int = 1) -> str:
 
 def test_it_is_chosen_where_it_is_faster() -> None:
     assert chosen(128, 28, Limits()) == "integer-winograd"
-    assert chosen(128, 28, Limits(winograd=0)) == "integer-widened"
-    assert chosen(128, 28, Limits(integer_winograd=1 << 18)) == "integer-widened"
-    assert chosen(128, 28, Limits(), stride=2) == "integer-widened"
-    assert chosen(1024, 7, Limits()) == "integer-widened"  # sums would not fit
+    assert chosen(128, 28, Limits(winograd=0)) == "integer-inner-products"
+    assert chosen(128, 28, Limits(integer_winograd=1 << 18)) == "integer-inner-products"
+    assert chosen(128, 28, Limits(), stride=2) == "integer-inner-products"
+    assert chosen(1024, 7, Limits()) == "integer-inner-products"  # sums would not fit

@@ -23,10 +23,13 @@ from tenon.network.ops.requantize import quantized_multipliers
 
 MACHINE = find("x86-64-avx2").machine
 WIDENED = registry.parse("integer-widened rows=1 cols=3 vecs=2")
+INNER = registry.parse("integer-inner-products rows=1 cols=3 vecs=2")
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "1x1": ((1, 16, 3, 8), (24, 16, 1, 1), {}),
     "odd_blocks": ((1, 12, 4, 4), (16, 12, 1, 1), {}),
     "partial_channels": ((2, 10, 5, 6), (7, 10, 3, 3), {"pads": (1, 1, 1, 1)}),
+    "three_blocks": ((1, 20, 5, 4), (16, 20, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    "skipped_pixels": ((2, 24, 5, 6), (9, 24, 1, 1), {"strides": (2, 3)}),
     "first": ((1, 3, 6, 7), (16, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
     "groups": ((1, 32, 3, 4), (32, 16, 3, 1), {"group": 2, "dilations": (2, 1), "pads": (2, 0, 2, 0)}),
     "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
@@ -34,7 +37,8 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
 
 
 def prepared(name: str, dtype: type[np.integer[Any]], **more: Any) -> tuple[IntegerConv, Site, list[Array]]:
-    """The operator, where it is lowered and its operands, those at the ends of their ranges included."""
+    """The operator, where it is lowered and its operands, those at the ends of their ranges included: the first and the
+    second output channel have the largest sums of weights and inputs that there are."""
     x, w, options = CASES[name]
     rng, kind = np.random.default_rng(3), np.iinfo(dtype)
     data = rng.integers(kind.min, kind.max + 1, x).astype(dtype)
@@ -69,11 +73,44 @@ def test_convolutions(name: str, dtype: type[np.integer[Any]], w_zero: int) -> N
     np.testing.assert_array_equal(got, expected)
 
 
-def test_it_is_estimated_to_be_faster_than_widening_both_factors() -> None:
-    arrays: list[Array] = [np.zeros((1, 64, 14, 14), np.int8), np.ones((64, 64, 1, 1), np.int8), np.zeros(64, np.int32)]
+@pytest.mark.parametrize("w_zero", [0, 23])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("first", "groups", "1d")])
+def test_inner_products(name: str, dtype: type[np.integer[Any]], w_zero: int) -> None:
+    conv, site, arrays = prepared(name, dtype, w_zero=w_zero)
+    site = replace(site, algorithm=INNER)
+    *_, product = conv.lower(site)
+    assert product.kernel.name.startswith("integer_inner")
+    (expected,) = conv.evaluate(arrays)
+    assert len(np.unique(expected)) > 20
+    (got,) = run_site(conv, site, arrays)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_parts_of_a_few_output_channels_share_out_positions() -> None:
     conv = IntegerConv("double", 0, scale=0.5, low=-128, high=127, zero=0, to="i8")
-    site = make_site(conv, [*arrays, *quantized_multipliers([0.5] * 64)], MACHINE, (1, 2, 3, 4))
-    assert conv.candidates(site)[0].name == WIDENED.name
+    rng = np.random.default_rng(1)
+    arrays: list[Array] = [rng.integers(-128, 128, (1, 16, 10, 18)).astype(np.int8)]
+    arrays += [rng.integers(-128, 128, (16, 16, 1, 1)).astype(np.int8), np.zeros(16, np.int32)]
+    arrays += quantized_multipliers([0.01] * 16)
+    site = replace(make_site(conv, arrays, MACHINE, (1, 2, 3, 4)), algorithm=INNER)
+    assert "parallel part < 3" in show(conv.lower(site)[-1].kernel)
+    (got,), (expected,) = run_site(conv, site, arrays), conv.evaluate(arrays)
+    np.testing.assert_array_equal(got, expected)
+
+
+def fastest(channels: int, size: int) -> str:
+    shapes = (1, channels, size, size), (channels, channels, 1, 1)
+    arrays: list[Array] = [np.zeros(shapes[0], np.int8), np.ones(shapes[1], np.int8), np.zeros(channels, np.int32)]
+    conv = IntegerConv("double", 0, scale=0.5, low=-128, high=127, zero=0, to="i8")
+    site = make_site(conv, [*arrays, *quantized_multipliers([0.5] * channels)], MACHINE, (1, 2, 3, 4))
+    return conv.candidates(site)[0].name
+
+
+def test_estimates() -> None:
+    assert fastest(64, 14) == INNER.name
+    assert fastest(64, 1) == WIDENED.name  # weights are used once
+    assert fastest(8, 14) == WIDENED.name  # a single block
 
 
 def test_machines_with_products_of_bytes_do_not_use_it() -> None:

@@ -158,7 +158,7 @@ def _ranked(
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
         for rows in range(1, min(tall, 8) + 1):
             for cols in range(1, min(wide, 28) + 1):
-                if fits(rows * cols, vecs, machine) or rows * cols * vecs == 1:
+                if fits(rows * cols, vecs, machine, loop.arithmetic) or rows * cols * vecs == 1:
                     tile = OutputTile(rows, cols, vecs)
                     time = _image_time(extent, vectors, loop, tile, machine)
                     timed.append((time * (1 + 0.002 * rows), tile))  # wide tiles walk memory in order

@@ -16,11 +16,12 @@ from tenon.network.graph.types import DType
 @dataclass(frozen=True)
 class Arithmetic:
     """Time of a step of the inner loop in multiply-adds of f32: of a product of vectors, and of widening a vector of
-    weights and a broadcast value before."""
+    weights and a broadcast value before.  A product takes ``operands`` vectors of weights, and as many values."""
 
     product: float = 1.0
     weight: float = 0.0
     value: float = 0.0
+    operands: int = 1
 
 
 IN_F32 = Arithmetic()
@@ -42,7 +43,8 @@ def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
         return Arithmetic(pair_time(machine))
     if s.halves(machine):
         return IN_F32
-    return Arithmetic(1.0, *(_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype)))
+    weight, value = (_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype))
+    return Arithmetic(1.0, weight, value)
 
 
 def steps(s: Conv, machine: Machine) -> int:
@@ -54,18 +56,19 @@ def steps(s: Conv, machine: Machine) -> int:
 def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> float:
     """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
     ``positions`` broadcasts, which a machine may fold into the multiply-add."""
-    loads: float = vecs + positions
+    loads: float = a.operands * (vecs + positions)
     if not machine.folds_broadcast:
         loads *= 1.1
     # More than two weights at a time leave the compiler less room; measured 2 % a vector.
-    adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + vecs * a.weight + positions * a.value
+    widened = a.operands * (vecs * a.weight + positions * a.value)
+    adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + widened
     return max(adds, loads, machine.chains) + 0.04 * loads
 
 
-def fits(positions: int, vecs: int, machine: Machine) -> bool:
-    """Do accumulators, weights and a broadcast value stay in registers, with one to spare?"""
-    folded = machine.folds_broadcast and vecs == 1
-    return positions * vecs + vecs + (not folded) <= machine.registers - 2
+def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> bool:
+    """Do accumulators, weights and a broadcast value for each operand stay in registers, with one to spare?"""
+    folded = machine.folds_broadcast and vecs == a.operands == 1
+    return positions * vecs + a.operands * (vecs + (not folded)) <= machine.registers - 2
 
 
 # ------------------------------------------------------------------------------------------ memory and threads

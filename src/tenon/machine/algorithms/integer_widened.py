@@ -24,7 +24,7 @@ from tenon.machine.kernels import integer_widened
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 
-_WEIGHT = 0.5
+WEIGHT = 0.5
 """Time to widen a vector of weights."""
 _WIDENED = 1.0
 """Time to widen a vector of activations."""
@@ -46,7 +46,7 @@ class IntegerWidened(IntegerDirect):
         unit = machine.unit("madd_i16")
         assert unit is not None
         channels = -(-s.x.channels // s.groups)
-        return InnerLoop(max(1, s.taps * -(-channels // 2)), Arithmetic(unit.time, _WEIGHT), FINISH)
+        return InnerLoop(max(1, s.taps * -(-channels // 2)), Arithmetic(unit.time, WEIGHT), FINISH)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem

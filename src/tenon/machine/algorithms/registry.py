@@ -12,6 +12,7 @@ from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.in_turn import PRODUCTS, InTurn
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
+from tenon.machine.algorithms.integer_inner_products import IntegerInnerProducts
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
 from tenon.machine.algorithms.integer_staged import IntegerStaged
@@ -43,6 +44,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerDepthwise,
     IntegerBlocks,
     IntegerWidened,
+    IntegerInnerProducts,
     IntegerWinograd,
     DotsDirect,
     DotsDepthwise,

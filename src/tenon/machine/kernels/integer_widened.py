@@ -78,7 +78,7 @@ def widened(x: Image, machine: Machine) -> Kernel:
 
 
 @dataclass(frozen=True, eq=False)
-class _WidenedContext(IntegerEnds):
+class WidenedContext(IntegerEnds):
     """The parameters that all tiles of a kernel share."""
 
     x: Tensor
@@ -100,7 +100,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     cut = runs(c, machine, tile.vecs)
     ws = [k.param("w", r.iterations, r.blocks, *c.kernel, block // 2, 2 * r.width, dtype=weights_type(s)) for r in cut]
     ends = IntegerEnds.params(k, s)
-    parts = _WidenedContext(k, s, ends.b, ends.rows, ends.mask, ends.operands, ends.y, x, _UNROLL)
+    parts = WidenedContext(k, s, ends.b, ends.rows, ends.mask, ends.operands, ends.y, x, _UNROLL)
     with k.loop("n", c.y.n) as n:
         for r, w in zip(cut, ws, strict=True):
             for o, top, left, height, width in tiles(k, r.iterations, c.extent, tile, machine.threads):
@@ -110,7 +110,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
 
 
 def _tile(
-    p: _WidenedContext, r: GroupRun, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
+    p: WidenedContext, r: GroupRun, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, int]
 ) -> None:
     k, s, (n, o, top, left), (height, width) = p.k, p.s.conv, at, size
     first = o * r.width + r.start
