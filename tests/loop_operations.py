@@ -100,6 +100,34 @@ def _dot2(acc: Array, a: Array, b: Array) -> Array:
     return total
 
 
+def _odd_sum(a: Array, b: Array) -> Array:
+    """The sum of f32 rounded to odd: one that is not exact is cut off, and its last bit becomes 1."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    total = x + y
+    back = total - x
+    error = (x - (total - back)) + (y - back)  # of the sum in f64
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = total.astype(np.float32)
+        rest = np.where(total != nearest, total - nearest, error)
+    inexact = np.isfinite(nearest) & (rest != 0)
+    beyond = (rest < 0) == (nearest > 0)
+    bits = nearest.view(np.int32)
+    odd: Array = np.where(inexact, (bits - beyond) | 1, bits).astype(np.int32).view(np.float32)
+    return odd
+
+
+def _dot2_odd(acc: Array, a: Array, b: Array) -> Array:
+    first, second = (_bf16_to_f32(a.view(np.uint16)[i::2]) * _bf16_to_f32(b.view(np.uint16)[i::2]) for i in (0, 1))
+    return _odd_sum(_odd_sum(first, second), acc)
+
+
+def _mmla_bf16(acc: Array, a: Array, b: Array) -> Array:
+    rows, columns = np.repeat(a.reshape(2, 2), 2, axis=0), np.tile(b.reshape(2, 2), (2, 1))
+    for pair in (0, 1):
+        acc = _dot2_odd(acc, np.ascontiguousarray(rows[:, pair]), np.ascontiguousarray(columns[:, pair]))
+    return acc
+
+
 def _fma_f16(acc: Array, a: Array, b: Array) -> Array:
     # f64 holds the product exactly, and enough of the sum that rounding it to f16 is the only rounding.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -188,6 +216,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4_narrow": _dot4_narrow,
     "madd_i16": _dot2_i16,
     "dot2": _dot2,
+    "dot2_odd": _dot2_odd,
+    "mmla_bf16": _mmla_bf16,
     "mul_rounded": np.multiply,
     "fma_f16": _fma_f16,
     "fma_f16_scalar": _fma_f16,
@@ -200,6 +230,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mmla_signed": lambda acc, a, b: _blocks(acc, a, b),
     "low_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[:4],
     "low_halves": lambda a, b: np.append(a[:2], b[:2]),
+    "outer_halves": lambda a, b: np.append(a[:2], b[2:]),
     "high_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[4:],
     "high_halves": lambda a, b: np.append(a[2:], b[2:]),
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),
@@ -217,7 +248,10 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
 those without a meaning in loop IR."""
 
 
-MIXED = ("dot4", "dot4_signed", "dot4_narrow", "dot2", "nearest_add", "nearest_away_add", "nearest_quotient_add")
+MIXED = (
+    *("dot4", "dot4_signed", "dot4_narrow", "dot2", "dot2_odd", "mmla_bf16"),
+    *("nearest_add", "nearest_away_add", "nearest_quotient_add"),
+)
 """Operations whose operands have different types."""
 
 

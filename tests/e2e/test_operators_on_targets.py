@@ -21,7 +21,8 @@ from lowered import run_lowered
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
-from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernels.machine import Machine, in_halves
 from tenon.machine.plan.program import Program
 from tenon.machine.targets import Target, find
@@ -103,6 +104,30 @@ def test_arithmetic_in_f16(target: str) -> None:
     kernels = [k for case in cases for k in recorded(case, machine)]
     assert sum("fma_f16" in str(each.kernel) for each in kernels) >= 8
     assert_equal(kernels, row)
+
+
+@pytest.mark.parametrize("target", ["aarch64-bf16"])
+def test_arithmetic_in_bf16(target: str) -> None:
+    """Products of bf16 by instructions that round sums to odd."""
+    skip_without_device(target)
+    rng, records = np.random.default_rng(0), list[Launched]()
+    a, b = (_bf16(rng, 2048).view(np.int32) for _ in "ab")
+    y = (rng.standard_normal(1024) * 2.0 ** rng.integers(-30, 30, 1024)).astype(np.float32)
+    for name, lanes in (("dot2_odd", 1), ("dot2_odd", 2), ("dot2_odd", 4), ("dot2_odd", 8), ("mmla_bf16", 4)):
+        k = Builder(f"{name}_{lanes}")
+        left, right = (k.param(each, 1024, dtype=DType.B2).vec(lanes) for each in "ab")
+        into = k.param("y", 1024, out=True).vec(lanes)
+        with k.loop("i", 1024 // lanes) as i:
+            into[i] = op(name, into[i], left[i], right[i])
+        kernel, after = k.done(), [a, b, y.copy()]
+        interpret(kernel, after)
+        records.append(Launched(kernel.name, kernel, [a, b, y], after))
+    assert_equal(records, find(target))
+
+
+def _bf16(rng: np.random.Generator, count: int) -> Array:
+    """Numbers of all sizes, whose sums of products are seldom exact."""
+    return (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)).astype(DType.BF16.numpy)
 
 
 def assert_equal(kernels: Sequence[Launched], target: Target) -> None:

@@ -15,6 +15,7 @@ _SHUFFLES = {
     "high_words": "2, 6, 3, 7",
     "low_halves": "0, 1, 4, 5",
     "high_halves": "2, 3, 6, 7",
+    "outer_halves": "0, 1, 6, 7",
 }
 _PRODUCT = '__asm__("%s %%0.4s, %%1.16b, %%2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
 
@@ -26,7 +27,8 @@ PRIMITIVES = {
     # rows of eight i8, four words each.
     "mmla": Primitive(3, products=8),
     "mmla_signed": Primitive(3, products=8),
-    # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves").
+    # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves"); the
+    # first two of the first and the last two of the second ("outer_halves").
     **{name: Primitive(2) for name in _SHUFFLES},
 }
 PORTABLE = {

@@ -459,7 +459,7 @@ def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[Store] | Non
     return [s for s in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
 
 
-_SUMS = frozenset({"add", "max", "min", "dot2", "fma_f16", "fma_f16_scalar"})
+_SUMS = frozenset({"add", "max", "min", "dot2", "dot2_odd", "fma_f16", "fma_f16_scalar"})
 """Operations that add to their first operand, or take an extreme of it and others."""
 
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike, index
-from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, dot2, fma_f16
+from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, fma_f16, op
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
@@ -441,7 +441,7 @@ def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, In
 
     arithmetic = _unchanged if p.halves else loaded
     weights = [k.let(f"w{v}", arithmetic(w[place(v, t.o)])) for v in range(r.vecs)]
-    multiply_add(k, acc, (t.height, t.width), r.lanes, weights, value)
+    multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights, value)
 
 
 def _unchanged(x: Expr) -> Expr:
@@ -489,6 +489,7 @@ def unrolled(k: Builder, unroll: int, round: Index, width: int, ahead: Ahead | N
 
 def multiply_add(
     k: Builder,
+    machine: Machine,
     acc: Tensor,
     size: tuple[int, int],
     lanes: int,
@@ -497,7 +498,11 @@ def multiply_add(
 ) -> None:
     """acc[i, j, v] += value(i, j) * weights[v] over a tile of ``size`` positions; ``value`` is one lane, an f32, a
     pair of bf16 or an f16."""
-    product = {DType.B2: dot2, DType.F16: fma_f16}.get(weights[0].type.dtype)
+    pairs = machine.multiplies(DType.BF16, 2)
+    products: dict[DType, Callable[[Expr, Expr, Expr], Expr]] = {DType.F16: fma_f16}
+    if pairs is not None:
+        products[DType.B2] = partial(op, pairs.operation)
+    product = products.get(weights[0].type.dtype)
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
         v = value(i, j)
         if len(weights) > 1:

@@ -370,7 +370,7 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
                 col = a.col + (t.at[1] + j) * a.stride[1] + kx * s.dilation[1]
                 return a.tensor[a.n, a.block + c, row, col, ch]
 
-            multiply_add(k, acc, t.size, lanes, weights, value)
+            multiply_add(k, p.machine, acc, t.size, lanes, weights, value)
     per_block = s.y.block // lanes
     with k.unroll("p", t.size[0]) as i, k.unroll("q", t.size[1]) as j, k.unroll("v", vecs) as v:
         vector = t.o * vecs + v

@@ -341,7 +341,7 @@ def _multiply(
                     def value(_: Index, q: Index, at: tuple[Index, Index] = at, left: Index = left) -> Expr:
                         return v[e, at[0], left + q, at[1]]
 
-                    multiply_add(k, acc, (1, width), lanes, weights, value)
+                    multiply_add(k, p.machine, acc, (1, width), lanes, weights, value)
                 with k.unroll("q", width) as q, k.unroll("z", r.vecs) as z:
                     t.vec(lanes)[e, o * r.vecs + r.start // lanes + z, left + q, 0] = acc[0, q, z]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tenon.machine.isa.bf16 import DOT2_ODD, MMLA_BF16
 from tenon.machine.isa.byte_products import DOT4, DOT4_NARROW, DOT4_SIGNED
 from tenon.machine.isa.byte_tables import LOOKUP16
 from tenon.machine.isa.fp16 import FMA
@@ -66,6 +67,15 @@ _I8MM = Target(
     group=Group.BOARD,
     tier=2,
 )
+_BF16 = replace(
+    _I8MM,
+    name="aarch64-bf16",
+    machine=replace(_I8MM.machine, products=(*_I8MM.machine.products, DOT2_ODD, MMLA_BF16)),
+    cpu="generic+v8_2a+dotprod+fullfp16+i8mm+bf16",
+    about="AArch64 with NEON, its dot product, f16, I8MM and products of bf16",
+    gcc=("-march=armv8.2-a+dotprod+fp16+i8mm+bf16",),
+    host=Host("aarch64", frozenset({"asimddp", "asimdhp", "i8mm", "bf16"}), triple=_GNU),
+)
 # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
 ARMV7 = Target(
     "armv7",
@@ -116,6 +126,7 @@ TARGETS = (
     _DOTPROD,
     _FP16,
     _I8MM,
+    _BF16,
     ARMV7,
     _tuned(NEON, "cortex-a53", "Arm Cortex-A53: AArch64 with NEON, scheduled for it"),
     _tuned(NEON, "cortex-a72", "Arm Cortex-A72: AArch64 with NEON, scheduled for it"),
@@ -150,6 +161,6 @@ PRODUCTS = (
     Product("raspberry-pi-5", "cortex-a76", "Raspberry Pi 5 (BCM2712)", Group.BOARD),
     Product("jetson-nano", "aarch64", "NVIDIA Jetson Nano (Cortex-A57)", Group.BOARD),
     Product("rock-5b", "cortex-a76", "Radxa Rock 5B (RK3588)", Group.BOARD),
-    Product("graviton3", "aarch64-i8mm", "AWS Graviton3 (Neoverse V1)", Group.DESKTOP),
-    Product("graviton4", "aarch64-i8mm", "AWS Graviton4 (Neoverse V2)", Group.DESKTOP),
+    Product("graviton3", "aarch64-bf16", "AWS Graviton3 (Neoverse V1)", Group.DESKTOP),
+    Product("graviton4", "aarch64-bf16", "AWS Graviton4 (Neoverse V2)", Group.DESKTOP),
 )

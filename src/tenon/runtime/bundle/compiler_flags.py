@@ -29,6 +29,7 @@ _MACROS = {
     "fullfp16": ("__ARM_FEATURE_FP16_VECTOR_ARITHMETIC",),
     "sve": ("__ARM_FEATURE_SVE",),
     "i8mm": ("__ARM_FEATURE_MATMUL_INT8",),
+    "bf16": ("__ARM_FEATURE_BF16_VECTOR_ARITHMETIC",),
     "neon": ("__ARM_NEON",),
     "v": ("__riscv_vector",),
     "zfh": ("__riscv_zfh",),
