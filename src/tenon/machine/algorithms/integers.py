@@ -22,7 +22,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.direct import Direct, InnerLoop, best_tiles, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
-from tenon.machine.kernels import integer_blocks, integer_conv, integer_depthwise
+from tenon.machine.kernels import integer_conv, integer_depthwise
 from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
@@ -99,41 +99,6 @@ class IntegerDirect(Algorithm):
         tile = self.settled(wanted, s.conv, machine)
         packed = map(Weights, integer_conv.pack(stage.constant, s, machine, tile.vecs))
         return [Step(integer_conv.conv(s, machine, tile), (Input(0), *packed, *stage.operands, Output()))]
-
-
-@dataclass(frozen=True)
-class IntegerBlocks(WithoutParameters):
-    """Sums by products of blocks, two positions by two channels (``kernels.integer_blocks``)."""
-
-    name: ClassVar[str] = "integer-blocks"
-
-    @classmethod
-    def applies(cls, problem: Problem, machine: Machine) -> bool:
-        return len(problem) == 1 and integer_blocks.applies(problem[0], machine)
-
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s = problem[0].flattened()
-        pairs = -(-s.x.blocks // 2)
-        # A product of blocks is one for each position and vector of outputs, and inputs of four positions are
-        # interleaved.  Up to three positions of a row are left: their inputs are loaded by words, for two at a time.
-        whole, left = s.extent[1] // 4 * 4, s.extent[1] % 4
-        product = (whole + 3 * -(-left // 2)) / s.extent[1]
-        loop = InnerLoop(s.taps * pairs, Arithmetic(product, 0.0, product / 2), FINISH + 1)
-        tile = OutputTile(1, integer_blocks.POSITIONS, integer_blocks.VECTORS)
-        return Cost(estimate(s, machine, tile, loop) * machine.instruction, s.padded * 8 * pairs * s.taps)
-
-    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
-        (stage,) = stages
-        assert isinstance(stage, IntegerStage)
-        s = replace(stage.described, conv=stage.described.conv.flattened())
-        (direct,) = IntegerDirect.candidates((s.conv,), machine, Limits(), 1)
-        slower = False
-        if s.conv.extent != problem[0].flattened().extent:  # a halo keeps the rows apart: they may be too short
-            slower = direct.cost((s.conv,), machine).time < self.cost((s.conv,), machine).time
-        if slower or s.weight_zero or not s.fours(machine):  # weights have a zero point, or 4 bits
-            return direct.lower(problem, stages, machine)
-        packed = map(Weights, integer_blocks.pack(stage.constant, s))
-        return [Step(integer_blocks.conv(s, machine), (Input(0), *packed, *stage.operands, Output()))]
 
 
 def four_time(machine: Machine) -> float:

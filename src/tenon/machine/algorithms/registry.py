@@ -19,8 +19,9 @@ from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
-from tenon.machine.algorithms.integers import IntegerBlocks, IntegerDepthwise, IntegerDirect
+from tenon.machine.algorithms.integers import IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
+from tenon.machine.algorithms.product_blocks import ProductBlocks
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableTiled
 from tenon.machine.algorithms.strassen import Strassen
@@ -42,7 +43,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     Separable,
     IntegerDirect,
     IntegerDepthwise,
-    IntegerBlocks,
+    ProductBlocks,
     IntegerWidened,
     IntegerInnerProducts,
     IntegerWinograd,
@@ -107,6 +108,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
     depthwise one, or in work groups."""
     kinds: tuple[type[Algorithm], ...] = (
         Direct,
+        ProductBlocks,
         TileProducts,
         Tiled,
         VectorProduct,

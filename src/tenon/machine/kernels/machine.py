@@ -75,6 +75,10 @@ class Machine:
         """The unit for products of images of a type in tiles of registers, if it has one."""
         return next((unit for unit in self.products if unit.x is dtype and unit.operation.startswith("tile_")), None)
 
+    def blocks(self, dtype: DType) -> ProductUnit | None:
+        """The unit for products of blocks of two positions of images of a type by two channels, if it has one."""
+        return next((unit for unit in self.products if unit.x is dtype and unit.shape[:2] == (2, 2)), None)
+
     @property
     def rounds_in_integers(self) -> bool:
         """Whether sums times factors in f32 are computed faster in fixed point (``requantize.even_factors``): without
