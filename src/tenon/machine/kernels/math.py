@@ -29,6 +29,7 @@ _ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in t
 _ROUNDING_BITS = 0x4B400000
 _ONE = 0x3F800000
 _LOG2E = 1.44269504088896341
+_LEAST_NORMAL = 0x00800000  # bits of the least float that is not subnormal
 SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
 
 
@@ -136,12 +137,17 @@ LOG_2 = (0.693359375, -2.12194440e-4)
 
 @by_width(math_f64.log)
 def log(x: Expr) -> Expr:
-    """At most 1 ulp; -infinity of 0, NaN of negative numbers."""
-    tiny = less(x, 1.17549435e-38)
-    finite = _log_of_normal(select(tiny, x * 8388608.0, x), select(tiny, constant(23.0, x), 0.0), mul)
+    """At most 1 ulp; -infinity of 0, NaN of negative numbers.
+
+    Subnormal numbers are told by their bits, which are multiples of 2**-149: comparisons of floats on some GPUs take
+    them for zero.
+    """
+    bits = bitcast(x, I32)
+    tiny = less(bits, _LEAST_NORMAL)
+    finite = _log_of_normal(select(tiny, cast(bits, F32), x), select(tiny, constant(149.0, x), 0.0), mul)
     result = select(less(x, _INFINITY), finite, x)
-    edge = select(op("equal", x, 0.0), constant(-_INFINITY, x), math.nan)
-    return select(less(0.0, x), result, edge)
+    edge = select(op("equal", bits << 1, 0), constant(-_INFINITY, x), math.nan)
+    return select(less(0, bits), result, edge)
 
 
 def rounded_log(x: Expr) -> Expr:
