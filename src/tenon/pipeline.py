@@ -46,6 +46,7 @@ from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
+from tenon.network.passes.attention import attention_of
 from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
@@ -523,7 +524,7 @@ def _optimised(
             left += kept
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
     verify, machine = compilation.verify, compilation.setting.machine
-    failures, pairs = Path.cwd() if verify else None, separable(machine)
+    failures, pairs, narrow = Path.cwd() if verify else None, separable(machine), [*narrow, *attention_of(machine)]
     first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)
     level, log, seen = compilation.optimize, stages.log, stages.passed
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, pairs=pairs, failures=failures)

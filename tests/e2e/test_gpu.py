@@ -43,10 +43,11 @@ from tenon.machine.codegen.vulkan.spirv import spirv, with_16_bits, with_matrice
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
-from tenon.machine.kernels.attention import HeadSizes, attention
+from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
+from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
 from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
@@ -325,7 +326,7 @@ def test_depthwise_and_1x1_convolutions_in_one_launch(device: str) -> None:
 def of_heads(s: HeadSizes) -> Launched:
     """Attention in one launch, with the results of the reference."""
     rng = np.random.default_rng(0)
-    shapes = [(s.count, rows, s.depth) for rows in (s.queries, s.keys, s.keys)]
+    shapes = [(s.batch, s.count, rows, s.depth) for rows in (s.queries, s.keys, s.keys)]
     arrays = [rng.standard_normal(shape).astype(s.dtype.numpy) for shape in shapes]
     expected = HeadAttention(s.scale, s.merged).reference(*arrays)
     bits = [a.reshape(-1) if s.dtype is DType.F16 else a.reshape(-1).view(np.uint16) for a in (*arrays, 0 * expected)]
@@ -339,7 +340,7 @@ def test_attention_in_one_launch() -> None:
         pytest.skip(reason)
     sizes = [
         HeadSizes(3, 197, 197, 64, 0.125, DType.F16),
-        HeadSizes(2, 18, 70, 32, 0.2, DType.F16, merged=True),
+        HeadSizes(2, 18, 70, 32, 0.2, DType.F16, merged=True, batch=2),
         HeadSizes(1, 49, 50, 64, 0.125, DType.BF16, merged=True),
     ]
     calls = [of_heads(s) for s in sizes]

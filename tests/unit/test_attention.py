@@ -10,12 +10,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from check_kernels import check
+from decoder_models import decoder
 from evaluate import evaluate
 from interpret import interpret
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.kernel_ir.text import show
-from tenon.machine.kernels.attention import HeadSizes, attention, supported
+from tenon.machine.kernels.attention import attention, padded, shared_bytes, supported
 from tenon.machine.kernels.group_rows import softmax_groups
+from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.norm import Rows, normalize_rows
 from tenon.machine.plan.arithmetic import attends
 from tenon.machine.proofs.bounds import prove
@@ -24,6 +26,8 @@ from tenon.network import passes
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.head_attention import HeadAttention
+from tenon.network.passes.attention import attention as attention_pass
+from tenon.network.passes.first import first_passes
 from tenon.network.passes.precision import precision
 
 CUDA = find("cuda").machine
@@ -62,7 +66,7 @@ def test_the_second_check_accepts_what_is_proved() -> None:
 def test_the_machine_decides() -> None:
     s = HeadSizes(3, 197, 197, 64, 0.125, DType.F16)
     assert supported(s, CUDA)
-    assert s.shared <= 48 << 10
+    assert shared_bytes(s) <= 48 << 10
     assert not supported(HeadSizes(3, 900, 900, 64, 0.125, DType.F16), CUDA)  # keys that do not fit
     assert not supported(HeadSizes(3, 16, 16, 24, 0.125, DType.F16), CUDA)
     assert not supported(HeadSizes(3, 16, 16, 32, 0.125, F32), CUDA)
@@ -70,7 +74,7 @@ def test_the_machine_decides() -> None:
     for name in ("opencl", "vulkan", "host"):
         assert attends(find(name).machine, DType.F16) is None
     text = find_backend("cuda").kernel(attention(s))
-    assert text.count("mma_f16_k16(") == 1 + s.padded // 4 // 8 + 64 // 4 // 8
+    assert text.count("mma_f16_k16(") == 1 + padded(s) // 4 // 8 + 64 // 4 // 8
 
 
 def block() -> Graph:
@@ -136,6 +140,103 @@ def test_products_that_are_no_attention_stay() -> None:
         graph = block()
         passes.optimize(graph, verify=True, narrow=precision("fp16", arithmetic=True, attends=able))
         assert "HeadAttention" not in [node.op.name for node in graph]
+
+
+# ------------------------------------------------------------------------------------------------ forms
+HEADS, QUERIES, KEYS, DEPTH = 2, 5, 7, 4
+CAUSAL = np.tril(np.ones((QUERIES, KEYS), bool), 2)
+
+
+def attention_of(*scores: Any, keys: str = "transposed", constants: dict[str, Any] | None = None) -> Graph:
+    """A model of attention: ``scores`` are nodes from "s0", the product, to "s", of which softmax is taken."""
+    operands = {"q": (1, HEADS, QUERIES, DEPTH), "v": (1, HEADS, KEYS, DEPTH), "m": (1, 1, QUERIES, KEYS)}
+    operands["k"] = {"turned": (1, HEADS, DEPTH, KEYS), "rows": (1, KEYS, HEADS, DEPTH)}.get(keys, operands["v"])
+    perm = {"transposed": [0, 1, 3, 2], "rows": [0, 2, 3, 1], "turned": [0, 1, 2, 3]}[keys]
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=perm),
+        helper.make_node("MatMul", ["q", "kt"], ["s0"]),
+        *scores,
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    used = {name for node in nodes for name in node.input}
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in operands.items() if n in used]
+    arrays = {"half": np.array(0.5, np.float32), **(constants or {})}
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
+
+
+def node(kind: str, inputs: str, output: str = "s") -> Any:
+    return helper.make_node(kind, inputs.split(), [output])
+
+
+LOWEST = np.array(-3e38, np.float32)
+FORMS: dict[str, tuple[Graph, str]] = {
+    "plain": (attention_of(node("Identity", "s0")), "HeadAttention()"),
+    "scaled": (attention_of(node("Mul", "s0 half")), "HeadAttention(scale=0.5)"),
+    "divided": (attention_of(node("Div", "s0 half"), keys="rows"), "HeadAttention(scale=2.0)"),
+    "masked": (attention_of(node("Mul", "s0 half", "s1"), node("Add", "s1 m")), "HeadAttention(scale=0.5)"),
+    "mask_first": (attention_of(node("Add", "m s0"), keys="turned"), "HeadAttention()"),
+    "causal": (
+        attention_of(node("Where", "seen s0 low"), constants={"seen": CAUSAL, "low": LOWEST}),
+        "HeadAttention(causal=True)",
+    ),
+    "window": (
+        attention_of(node("Add", "s0 c"), constants={"c": np.where(CAUSAL & ~np.tri(5, 7, -1, bool), 0, LOWEST)}),
+        "HeadAttention(causal=True, window=3)",
+    ),
+    "chosen": (
+        attention_of(node("Where", "seen s0 low"), constants={"seen": CAUSAL[::-1].copy(), "low": LOWEST}),
+        f"HeadAttention(fill={float(LOWEST)!r})",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_attention(form: str) -> None:
+    """Each form is one operator with the same results."""
+    graph, expected = FORMS[form]
+    rng = np.random.default_rng(0)
+    feeds = {v.name: rng.standard_normal(v.type.dims).astype(np.float32) for v in graph.inputs}
+    (before,) = evaluate(graph, feeds).values()
+    passes.optimize(graph, verify=True, narrow=[attention_pass(lambda _: True)])
+    assert [str(n.op) for n in graph if n.op.name == "HeadAttention"] == [expected]
+    assert not {"Softmax", "MatMul", "Where", "Add"} & {n.op.name for n in graph}
+    (after,) = evaluate(graph, feeds).values()
+    np.testing.assert_allclose(after, before, atol=1e-6)
+
+
+def test_forms_that_are_no_attention_stay() -> None:
+    """Two masks of which one chooses, and a scale behind a mask."""
+    both = [node("Add", "s0 m", "s1"), node("Where", "seen s1 low")]
+    constants = {"seen": CAUSAL, "low": LOWEST}
+    for graph in (
+        attention_of(*both, constants=constants),
+        attention_of(node("Add", "s0 m", "s1"), node("Mul", "s1 half")),
+    ):
+        passes.optimize(graph, verify=True, narrow=[attention_pass(lambda _: True)])
+        assert "HeadAttention" not in [n.op.name for n in graph]
+
+
+@pytest.mark.parametrize(("words", "queries"), [("1..8", 8), (1, 1)])
+def test_attention_to_a_cache_is_one_operator(words: str | int, queries: int) -> None:
+    """The number of keys is the extent that a run knows, and values are not masked."""
+    graph = tenon.load(decoder(), shapes={"sequence": words, "past": "0..64"})
+    first = first_passes(microcontroller=False, device=False)
+    passes.optimize(graph, verify=True, first=first, narrow=[attention_pass(lambda _: True)])
+    (layer, other) = (n for n in graph if n.op.name == "HeadAttention")
+    assert layer.input(0).type.dims[-2] == queries
+    makers = [value.producer for value in (layer.input(1), layer.input(2))]
+    assert [maker and maker.op.name for maker in makers] == ["Append", "Append"]
+    assert layer.input(3) is other.input(3)
+    assert layer.input(4).type.rank == 0
+    assert "Softmax" not in [n.op.name for n in graph]
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])

@@ -16,10 +16,10 @@ from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, maximum, vector4
 from tenon.machine.kernels import math
+from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.machine.kernels.tensor_staged import OPERATIONS, K, M, N
-from tenon.network.graph.types import DType
 
 _Place = Callable[[Index, Index], tuple[Tensor, tuple[Index, ...]]]
 _Statements = Callable[[], None]
@@ -31,44 +31,30 @@ _LEAST = -3.0e38
 """Stands for the products of keys past the last: its exponential is 0."""
 
 
-@dataclass(frozen=True)
-class HeadSizes:
-    """``count`` heads of ``queries`` and ``keys`` of ``depth`` elements; products are multiplied by ``scale``.
+def warps(s: HeadSizes) -> int:
+    """Warps of a block."""
+    return 4 if s.depth % 64 == 0 else 2
 
-    Results are [count, queries, depth], or [queries, count, depth] where ``merged``.
-    """
 
-    count: int
-    queries: int
-    keys: int
-    depth: int
-    scale: float
-    dtype: DType
-    merged: bool = False
+def padded(s: HeadSizes) -> int:
+    """Keys, those that fill the tiles of all warps included."""
+    each = K * warps(s)
+    return -(-s.keys // each) * each
 
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return 4 if self.depth % 64 == 0 else 2
 
-    @property
-    def padded(self) -> int:
-        """Keys, those that fill the tiles of all warps included."""
-        each = K * self.warps
-        return -(-self.keys // each) * each
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory of a block."""
-        factors = (self.depth + self.padded) * (M + _APART)
-        return 2 * (self.depth * self.padded + factors) + 2 * 4 * M * 4 * self.warps
+def shared_bytes(s: HeadSizes) -> int:
+    """Bytes of shared memory of a block."""
+    factors = (s.depth + padded(s)) * (M + _APART)
+    return 2 * (s.depth * padded(s) + factors) + 2 * 4 * M * 4 * warps(s)
 
 
 def supported(s: HeadSizes, machine: Machine) -> bool:
     """Whether a machine can compute heads so."""
     space = machine.space("shared")
-    fits = space is not None and s.shared <= space.bytes and s.depth % (2 * K) == 0
-    return fits and s.dtype in OPERATIONS and machine.has(OPERATIONS[s.dtype]) and machine.launch is not None
+    fits = space is not None and shared_bytes(s) <= space.bytes and s.depth % (2 * K) == 0
+    return (
+        fits and s.plain and s.dtype in OPERATIONS and machine.has(OPERATIONS[s.dtype]) and machine.launch is not None
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +75,7 @@ class _Context:
 
     @property
     def threads(self) -> int:
-        return 32 * self.s.warps
+        return 32 * warps(self.s)
 
     def row(self, half: int) -> Index:
         """A thread's row of a tile."""
@@ -98,39 +84,39 @@ class _Context:
 
 @lru_cache(maxsize=64)
 def attention(s: HeadSizes) -> Kernel:
-    """Parameters: queries [count, queries, depth], keys and values [count, keys, depth], results."""
+    """Parameters: queries [batch * count, queries, depth], keys and values [batch * count, keys, depth], results."""
+    count = s.batch * s.count
     k = Builder(
-        f"attention_{s.count}x{s.queries}x{s.keys}x{s.depth}",
-        f"Attention of {s.count} heads with {s.queries} queries and {s.keys} keys of {s.depth}; 16 queries of a block",
+        f"attention_{count}x{s.queries}x{s.keys}x{s.depth}",
+        f"Attention of {count} heads with {s.queries} queries and {s.keys} keys of {s.depth}; 16 queries of a block",
     )
-    q = k.param("q", s.count, s.queries, s.depth, dtype=s.dtype)
-    keys, values = (k.param(name, s.count, s.keys, s.depth, dtype=s.dtype) for name in ("k", "v"))
-    shape = (s.queries, s.count) if s.merged else (s.count, s.queries)
-    y = k.param("y", *shape, s.depth, dtype=s.dtype, out=True)
+    q = k.param("q", count, s.queries, s.depth, dtype=s.dtype)
+    keys, values = (k.param(name, count, s.keys, s.depth, dtype=s.dtype) for name in ("k", "v"))
+    y = k.param("y", *s.result, dtype=s.dtype, out=True)
     with (
-        k.loop("head", s.count, kind="block") as head,
+        k.loop("head", count, kind="block") as head,
         k.loop("down", -(-s.queries // M), kind="block") as down,
     ):
         qs = k.local("qs", s.depth // 4, M + _APART, 4, dtype=s.dtype, space="shared")
-        ps = k.local("ps", s.padded // 4, M + _APART, 4, dtype=s.dtype, space="shared")
-        kv = k.local("kv", s.depth * s.padded // K, K, dtype=s.dtype, space="shared")
-        tops, sums = (k.local(name, M, 4 * s.warps, space="shared") for name in ("tops", "sums"))
+        ps = k.local("ps", padded(s) // 4, M + _APART, 4, dtype=s.dtype, space="shared")
+        kv = k.local("kv", s.depth * padded(s) // K, K, dtype=s.dtype, space="shared")
+        tops, sums = (k.local(name, M, 4 * warps(s), space="shared") for name in ("tops", "sums"))
         with (
-            k.loop("w", s.warps, kind="thread") as w,
+            k.loop("w", warps(s), kind="thread") as w,
             k.loop("g", 8, kind="thread") as g,
             k.loop("t", 4, kind="thread") as t,
         ):
             p = _Context(k, s, head, down * M, w, g, t)
             _copy_rows(p, q, s.queries, p.first, M, lambda row, part: (qs, (part, row, Index())))
             _copy_rows(
-                p, keys, s.keys, Index(), s.padded, lambda row, part: (kv, (part // 4 * s.padded + row, part % 4 * 4))
+                p, keys, s.keys, Index(), padded(s), lambda row, part: (kv, (part // 4 * padded(s) + row, part % 4 * 4))
             )
             k.barrier()
-            products = k.local("a", s.padded // s.warps // N, 4)
-            _multiply(p, products, qs, kv, s.depth // K, s.padded)
+            products = k.local("a", padded(s) // warps(s) // N, 4)
+            _multiply(p, products, qs, kv, s.depth // K, padded(s))
             _exponentials(p, products, tops, sums, ps, lambda: _turn(p, values, kv))
-            results = k.local("r", s.depth // s.warps // N, 4)
-            _multiply(p, results, ps, kv, s.padded // K, s.depth)
+            results = k.local("r", s.depth // warps(s) // N, 4)
+            _multiply(p, results, ps, kv, padded(s) // K, s.depth)
             _store(p, results, sums, y)
     return k.done()
 
@@ -153,12 +139,12 @@ def _turn(p: _Context, values: Tensor, kv: Tensor) -> None:
     16 a + 8 b + 2 t + e, so that a thread has four neighbouring results."""
     k, s, g = p.k, p.s, p.group
     with (
-        k.loop("y", s.padded // (4 * s.warps)) as y,
+        k.loop("y", padded(s) // (4 * warps(s))) as y,
         k.loop("x", s.depth // 16) as x,
         k.unroll("h", 2) as half,
     ):
-        key, channel = (y * s.warps + p.warp) * 4 + p.member, x * 16 + half * 8 + g
-        past = [s.keys - 1 - key] if s.padded > s.keys else []
+        key, channel = (y * warps(s) + p.warp) * 4 + p.member, x * 16 + half * 8 + g
+        past = [s.keys - 1 - key] if padded(s) > s.keys else []
         value = guarded(tuple(past), Load(values.buffer, (p.head, key, channel), Type(s.dtype)), 0.0)
         column = x * 16 + g // 2 % 2 * 8 + half * 4 + g // 2 // 2 * 2 + g % 2
         kv[key // K * s.depth + column, key % K] = value
@@ -192,13 +178,13 @@ def _exponentials(p: _Context, acc: Tensor, tops: Tensor, sums: Tensor, ps: Tens
         top[half], total[half] = _LEAST, 0.0
     for j in range(tiles):
         for c in range(4):
-            past = [s.keys - 1 - _key(p, tiles, j, c)] if s.padded > s.keys else []
+            past = [s.keys - 1 - _key(p, tiles, j, c)] if padded(s) > s.keys else []
             acc[j, c] = guarded(tuple(past), acc[j, c] * s.scale, _LEAST)
             top[c // 2] = maximum(top[c // 2], acc[j, c])
     for half in range(2):
         tops[p.row(half), mine] = top[half]
     k.barrier()
-    greatest = [k.let("m", _combined(tops, p.row(half), 4 * s.warps, maximum)) for half in range(2)]
+    greatest = [k.let("m", _combined(tops, p.row(half), 4 * warps(s), maximum)) for half in range(2)]
     for j in range(tiles):
         for c in range(4):
             key = _key(p, tiles, j, c)
@@ -228,11 +214,12 @@ def _store(p: _Context, acc: Tensor, sums: Tensor, y: Tensor) -> None:
     """Store a thread's results, four channels of a query at a time."""
     k, s, tiles = p.k, p.s, acc.buffer.shape[0].const
     for half in range(2):
-        scale = k.let("s", 1.0 / _combined(sums, p.row(half), 4 * s.warps, lambda a, b: a + b))
+        scale = k.let("s", 1.0 / _combined(sums, p.row(half), 4 * warps(s), lambda a, b: a + b))
         query = p.first + p.row(half)
         with k.when(*([s.queries - 1 - query] if s.queries % M else [])):
             for pair in range(tiles // 2):
                 values: Sequence[Expr] = [acc[pair * 2 + b, half * 2 + e] * scale for b in range(2) for e in range(2)]
                 channel = p.warp * (tiles * N) + pair * 16 + p.member * 4
-                at = (query, p.head, channel) if s.merged else (p.head, query, channel)
-                k.store(y.buffer, at, vector4(*(stored(value, s.dtype) for value in values)))
+                part, head = p.head // s.count, p.head % s.count
+                middle = (query, head) if s.merged else (head, query)
+                k.store(y.buffer, (part, *middle, channel), vector4(*(stored(value, s.dtype) for value in values)))

@@ -8,7 +8,8 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.machine.kernel_ir.walk import operations
-from tenon.machine.kernels.attention import HeadSizes, supported
+from tenon.machine.kernels.attention import supported
+from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS
 from tenon.machine.plan.loops import with_bodies

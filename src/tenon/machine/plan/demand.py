@@ -112,19 +112,14 @@ def _operand_demands(
     node: Node, needed: dict[Value, Demand], masked: Masked, spare: int
 ) -> Iterator[tuple[Value, Demand]]:
     """The demand of a node on each of its inputs."""
-    op = node.op.base if isinstance(node.op, Clipped) else node.op
-    if isinstance(op, Mask):
-        x, extent = node.input(0), node.input(1)
-        yield x, {**needed.get(node.output, {}), op.axis % x.type.rank: frozenset({ExtentBound(unchecked(extent))})}
-        for value in node.inputs[1:]:
-            if value is not None:
-                yield value, {}
-        return
     wanted: list[Demand | None] = [None] * len(node.inputs)
     for output, value in enumerate(node.outputs):
         if value in needed:
             for i, more in enumerate(_by_rule(node, output, needed[value])):
                 wanted[i] = either(wanted[i], more)
+    for read in node.op.counted_reads(node.inputs) if isinstance(node.op, Operator) else ():
+        bound = frozenset({ExtentBound(unchecked(node.input(read.number)))})
+        wanted[read.operand] = {**(wanted[read.operand] or {}), read.axis: bound}
     for absorbed, extent in masked:
         bound = frozenset({ExtentBound(extent, 1, spare)})
         wanted[absorbed.operand] = {**(wanted[absorbed.operand] or {}), absorbed.axis: bound}

@@ -27,7 +27,7 @@ from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.patch import Patch, Span
-from tenon.network.ops.reach import Absorbed, Operands, Reaches
+from tenon.network.ops.reach import Absorbed, CountedRead, Operands, Reaches
 
 
 # ------------------------------------------------------------------------------------------- lowering
@@ -319,6 +319,10 @@ class Operator(ABC):
         """The positions of the operands that the first positions along an axis of one of the outputs need;
         None where all are needed."""
         return None
+
+    def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
+        """Operands that are read as far along an axis as another operand, an i64, says."""
+        return ()
 
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
         """The elements of operands that change no result."""

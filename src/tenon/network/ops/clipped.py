@@ -10,7 +10,7 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import Layout, TensorType
 from tenon.network.ops.base import Algorithm, Alias, Cost, Layouts, Operator, Site, Step, register
 from tenon.network.ops.patch import Patch, Span
-from tenon.network.ops.reach import Absorbed, Operands, Reaches
+from tenon.network.ops.reach import Absorbed, CountedRead, Operands, Reaches
 
 
 def _with_a_column(layout: Layout | None) -> Layout | None:
@@ -84,6 +84,9 @@ class Clipped(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         base = self.base.reach(inputs[: self.count], outputs, axis, output)
         return None if base is None else (*base, *(None for _ in inputs[self.count :]))
+
+    def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
+        return self.base.counted_reads(inputs[: self.count])
 
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
         return self.base.absorbs(inputs[: self.count])

@@ -16,7 +16,7 @@ from tenon.network.graph.types import I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.move import normal_axis, own, reordered
 from tenon.network.ops.patch import Patch, Span
-from tenon.network.ops.reach import Operands, Reaches, alike
+from tenon.network.ops.reach import CountedRead, Operands, Reaches, alike
 
 
 @register
@@ -69,6 +69,10 @@ class Mask(Operator):
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         return None if axis == self.axis % outputs[0].rank else alike(inputs, axis)
+
+    def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
+        assert inputs[0] is not None
+        return (CountedRead(0, self.axis % inputs[0].type.rank, 1),)
 
     def lower(self, site: Site) -> list[Step]:
         y = site.output

@@ -46,6 +46,16 @@ class Absorbed:
     value: float = 0.0
 
 
+@dataclass(frozen=True)
+class CountedRead:
+    """Elements of operand ``operand`` are read only where the index along ``axis`` is below a number, which operand
+    ``number`` is."""
+
+    operand: int
+    axis: int
+    number: int
+
+
 Reaches = tuple[Reach | None, ...]
 """The reach of each operand; None stands for all of it."""
 
