@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tenon.machine.kernel_ir.loops import Const, Expr, cast, less, op, select
+from tenon.machine.kernel_ir.loops import Const, Expr, bitcast, cast, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.network.graph.graph import Array
 from tenon.network.graph.sizes import UndecidedError, extreme, quotient, trunc
@@ -369,6 +369,10 @@ class Sign(Unary):
 
     def scalar(self, x: Expr) -> Expr:
         one, zero = functions.constant(1, x), functions.constant(0, x)
+        if x.type.dtype is DType.F32:  # comparisons of floats on some GPUs take subnormal numbers for zero
+            bits = bitcast(x, DType.I32)
+            signed = select(less(0, bits), one, functions.constant(-1, x))
+            return select(op("equal", x, x), select(op("equal", bits << 1, 0), zero, signed), x)
         rest = select(op("equal", x, x), zero, x) if x.type.dtype.is_float else zero  # NaN stays NaN
         positive = select(less(0, x), one, rest)
         return positive if x.type.dtype.startswith("u") else select(less(x, 0), functions.constant(-1, x), positive)
