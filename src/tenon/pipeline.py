@@ -46,7 +46,6 @@ from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
-from tenon.network.passes.attention import attention_of
 from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
@@ -522,11 +521,11 @@ def _optimised(
         stages.passed("integers", graph, int(is_quantised(graph)))
         if left is not None:
             left += kept
+    verify, machine, level = compilation.verify, compilation.setting.machine, compilation.optimize
     narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
-    verify, machine = compilation.verify, compilation.setting.machine
-    failures, pairs, narrow = Path.cwd() if verify else None, separable(machine), [*narrow, *attention_of(machine)]
+    narrow += passes.attention_of(machine)
+    failures, pairs, log, seen = Path.cwd() if verify else None, separable(machine), stages.log, stages.passed
     first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)
-    level, log, seen = compilation.optimize, stages.log, stages.passed
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, pairs=pairs, failures=failures)
     rename_extents(graph, names)
     return graph

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.verify import verify as check
 from tenon.network.passes.affine import DECOMPOSE, FOLD
+from tenon.network.passes.attention import attention_of as attention_of
 from tenon.network.passes.base import Log, Pass, Passed, run, silent, unseen
 from tenon.network.passes.branches import KNOWN_BRANCHES
 from tenon.network.passes.canonicalize import COMMON, CONSTANTS, DEAD, IDENTITIES, MOVES
