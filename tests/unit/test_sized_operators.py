@@ -136,6 +136,11 @@ MODELS: dict[str, tuple[str, str]] = {
         "a = Constant <value_ints=[1]> () y = ReduceMax <keepdims=0> (x, a) z = ReduceMin <keepdims=0> (x, a)"
         "v = ReduceProd <keepdims=0> (x, a) w = ArgMax <axis=1, keepdims=0> (x)",
     ),
+    "random_numbers": (
+        "(float[2,L,M] x) => (float[a,b,c] y, float[d] z)",
+        "y = RandomNormalLike <mean=2.0, scale=0.00000001> (x) u = RandomUniformLike <low=3.0, high=3.000001> (x)"
+        "a = Constant <value_ints=[0,1,2]> () z = ReduceSum <keepdims=0> (u, a)",
+    ),
     "norms_of_rows": (
         "(float[2,L] x) => (float[a] y, float[b] z, float[c] v, float[d] w)",
         "a = Constant <value_ints=[1]> () y = ReduceL1 <keepdims=0> (x, a) z = ReduceL2 <keepdims=0> (x, a)"

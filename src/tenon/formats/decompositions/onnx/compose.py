@@ -432,6 +432,8 @@ SIZED = frozenset(
         "NonMaxSuppression",
         "NonZero",
         "QuantizeLinear",
+        "RandomNormalLike",
+        "RandomUniformLike",
         "Trilu",
         "Unique",
     }

@@ -41,7 +41,8 @@ def normal(node: OnnxNode, shape: Sequence[int]) -> Array:
 
 
 def _drawn(node: OnnxNode, numbers: Array, dtype: DType) -> Sequence[Value]:
-    return [node.constant(np.asarray(numbers).astype(dtype.numpy), "drawn")]
+    drawn = node.constant(np.asarray(numbers).astype(dtype.numpy), "drawn")
+    return [node.builder.sized_like(drawn, node.input(0)) if node.type.endswith("Like") else drawn]
 
 
 def _dtype(node: OnnxNode) -> DType:
