@@ -30,7 +30,7 @@ def hear(
     outputs = [t for t in engine.manifest.outputs if t.name not in steps.states.values()]
     head = described_head(engine.manifest.decoding or {"kind": "classes", "outputs": outputs[0].name}, outputs)
     moments, seconds = list[Moment](), 0.0
-    for start, end, values in windows(sound, chosen, steps, path):
+    for start, end, values in windows(sound, chosen, steps):
         elements = steps.quantised(values)
         began = perf_counter()
         results = steps.run(elements)

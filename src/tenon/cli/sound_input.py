@@ -132,16 +132,12 @@ def _likeness(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def windows(sound: Sound, features: Features, steps: Steps, path: object) -> Iterator[tuple[float, float, Array]]:
+def windows(sound: Sound, features: Features, steps: Steps) -> Iterator[tuple[float, float, Array]]:
     """(start, end in seconds, elements of the input) of each part of a sound that the network takes.
 
-    Raises InputError for a sound of another rate than the features have.
+    A sound of another rate than the features have is resampled.
     """
-    if sound.rate != features.rate:
-        raise InputError(
-            f"{path}: {sound.rate} samples in a second, and the network takes {features.rate}: convert it first "
-            f"('sox in.wav -r {features.rate} out.wav')"
-        )
+    sound = sound.at(features.rate)
     size = int(np.prod(steps.shape))
     if isinstance(features, Samples):
         yield from _of_samples(sound, features, size)

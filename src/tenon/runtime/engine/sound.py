@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from tenon.errors import InputError
 from tenon.input_file import open_regular
 from tenon.network.graph.dtype import Array
+from tenon.runtime.engine import wav_file
+from tenon.runtime.engine.resample import resampled
 
 SUFFIX = ".wav"
 
@@ -21,45 +20,32 @@ class Sound(NamedTuple):
     samples: Array
     rate: int
 
+    def at(self, rate: int) -> Sound:
+        """The sound with another number of samples in a second."""
+        return Sound(resampled(self.samples, self.rate, rate), rate)
+
 
 def read_sound(path: Path, start: int = 0, count: int | None = None) -> Sound:
     """The sound in a file, from frame ``start`` on, ``count`` frames at most.
 
-    Raises InputError for a file that is not WAV of 8, 16, 24 or 32 bits of linear PCM.
+    Raises InputError for a file that is not WAV of PCM with 8, 16, 24 or 32 bits or of floats with 32 or 64 bits.
     """
-    with open_regular(path) as raw:
+    with open_regular(path) as file:
         try:
-            with wave.open(raw) as file:
-                file.setpos(min(start, file.getnframes()))
-                data = file.readframes(file.getnframes() if count is None else count)
-                return Sound(_decoded(data, file.getsampwidth(), file.getnchannels()), file.getframerate())
-        except (wave.Error, EOFError, ValueError) as error:
+            format = wav_file.read_format(file)
+            return Sound(wav_file.samples(file, format, start, count), format.rate)
+        except wav_file.WavError as error:
             raise _unreadable(path, error) from None
 
 
 def sound_length(path: Path) -> int:
     """The number of frames in a WAV file.  Raises InputError like ``read_sound``."""
-    with open_regular(path) as raw:
+    with open_regular(path) as file:
         try:
-            with wave.open(raw) as file:
-                frames: int = file.getnframes()
-                return frames
-        except (wave.Error, EOFError, ValueError) as error:
+            return wav_file.read_format(file).frames
+        except wav_file.WavError as error:
             raise _unreadable(path, error) from None
 
 
-def _decoded(data: bytes, width: int, channels: int) -> Array:
-    """PCM as numbers of -1 to 1 in f64."""
-    if width == 1:
-        numbers = np.frombuffer(data, np.uint8).astype(np.float64) - 128
-    else:
-        count = len(data) // width
-        padded = np.zeros((count, 4), np.uint8)
-        padded[:, 4 - width :] = np.frombuffer(data, np.uint8)[: count * width].reshape(count, width)
-        numbers = padded.view("<i4").reshape(-1) / 2.0 ** (32 - 8 * width)
-    mono: Array = numbers[: len(numbers) // channels * channels].reshape(-1, channels).mean(1)
-    return mono / 2.0 ** (8 * width - 1)
-
-
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path}: not a readable WAV file ({error}): give one of linear PCM")
+    return InputError(f"{path}: not a readable WAV file ({error}): give one of PCM or floats")
