@@ -46,6 +46,7 @@ from tenon.pipeline import compile as compile_model
 from tenon.pipeline import inspect as inspect_model
 from tenon.pipeline import load, rewrite, tune
 from tflite_models import convolution
+from transformer_models import SMALL_BERT, bert_tensors, config, safetensors
 
 X = {"x": (1, 4, 6, 5)}
 DARKNET = "[net]\nheight=8\nwidth=8\nchannels=3\n[maxpool]\nsize=2\nstride=2\n"
@@ -66,6 +67,10 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
     "TFLite": (convolution(), {}),
     "TensorFlow": (tf.graph(tf.placeholder("x", 2), tf.node("y", "Neg", "x")), {}),
     "PyTorch": (pt2([call("aten.relu.default", "y", self="x")], {"x": (1, 4), "y": (1, 4)}, ["x"], ["y"]), {}),
+    "Safetensors": (
+        safetensors(bert_tensors(SMALL_BERT)),
+        {"weights": config("bert", SMALL_BERT), "shapes": {"length": 3}},
+    ),
     "Keras": (keras(), {}),
 }
 """A small model of each format but MegEngine, for which there is no writer in the tests."""

@@ -22,6 +22,7 @@ from tenon.formats.importers.ncnn.layers import LAYERS as NCNN
 from tenon.formats.importers.oneflow.ops import OPERATORS as ONEFLOW
 from tenon.formats.importers.paddle.ops import OPERATORS as PADDLE
 from tenon.formats.importers.pytorch.ops import OPERATORS as PYTORCH
+from tenon.formats.importers.safetensors.load import MODELS as SAFETENSORS
 from tenon.formats.importers.tengine.layers import LAYERS as TENGINE
 
 PAGES: dict[str, Iterable[str]] = {
@@ -35,6 +36,7 @@ PAGES: dict[str, Iterable[str]] = {
     "megengine": MEGENGINE,
     "oneflow": ONEFLOW,
     "pytorch": PYTORCH,
+    "safetensors": SAFETENSORS,
     "onnx": [*MICROSOFT, *RUNTIME, *SAME, *QONNX, *DOMAINS],
 }
 

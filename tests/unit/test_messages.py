@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import struct
 import zipfile
 from pathlib import Path
 
@@ -44,7 +43,6 @@ FOREIGN: dict[str, tuple[bytes, str, str]] = {
     "net.nb": (bytes(40), "Paddle Lite", "the program of Paddle"),
     "net.mindir": (bytes(40), "MindSpore", "file_format='ONNX'"),
     "net.gguf": (b"GGUF\3" + bytes(40), "GGUF", "no network"),
-    "net.safetensors": (struct.pack("<Q", 20) + b'{"a":{"dtype":"F32"}}', "safetensors", "torch.export"),
     "net.mge": (PICKLE, "a checkpoint of MegEngine, a pickle", "jit.trace"),
     "net.pkl": (PICKLE, "a pickle, which is never opened", "torch.export"),
     "no_ending": (PICKLE, "a pickle, which is never opened", "torch.export"),

@@ -61,6 +61,10 @@ FORMATS = {
     "TFLite": Format("tenon.formats.importers.tflite.load", ("*.tflite",)),
     "TensorFlow": Format("tenon.formats.importers.tensorflow.load", ("saved_model.pb", "*.pb")),
     "PyTorch": Format("tenon.formats.importers.pytorch.load", ("*.pt2",)),
+    "Safetensors": Format(
+        "tenon.formats.importers.safetensors.load",
+        ("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
+    ),
     "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""

@@ -36,10 +36,6 @@ def _is_pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and 2 <= head[1:2][0] <= 5 if len(head) > 1 else False
 
 
-def _is_safetensors(head: bytes) -> bool:
-    return len(head) > 9 and head[8:10] in (b'{"', b"{ ", b"{}") and struct.unpack_from("<Q", head)[0] < 1 << 30
-
-
 def _is_old_param(head: bytes) -> bool:
     """Text that counts layers and blobs in its first line; a layer with its own numbers of blobs follows."""
     lines = head.split(b"\n")
@@ -72,7 +68,6 @@ FORMATS = (
     Foreign("a model of Paddle Lite", "give the program of Paddle that it was made from", (".nb",)),
     Foreign("a model of MindSpore", "in MindSpore, mindspore.export(..., file_format='ONNX')", (".ms", ".mindir")),
     Foreign("weights in GGUF", "it holds no network that is read here: " + _ONNX, (".gguf",), _begins(b"GGUF")),
-    Foreign("weights in safetensors", f"it holds no network: {_TORCH}", (".safetensors",), _is_safetensors),
     Foreign(
         "parameters of MXNet",
         "give NAME-symbol.json, with the parameters beside it or named with --weights",

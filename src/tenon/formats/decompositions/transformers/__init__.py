@@ -1,0 +1,1 @@
+"""Graphs of transformers of speech, text and images from their settings and named weights."""

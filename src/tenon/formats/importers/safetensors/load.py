@@ -1,0 +1,93 @@
+"""Models of the library transformers: weights in safetensors files, settings in ``config.json``.
+
+Sources: the documentation of the format safetensors and of the library transformers, of which the names of tensors and
+settings are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenon.errors import FormatError
+from tenon.formats.decompositions.transformers import bert, moonshine, whisper
+from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.safetensors import is_safetensors, tensors
+from tenon.network.graph.bind import Shapes
+from tenon.network.graph.graph import Array, Graph
+
+Weights = Mapping[str, Array]
+_Build = Callable[[GraphBuilder, ModelSettings, Weights], Graph]
+
+_INDEX = "model.safetensors.index.json"
+
+
+def _plain(kind: type[Any], build: Callable[[GraphBuilder, Any, Weights], Graph]) -> _Build:
+    """A builder whose settings are the fields of a dataclass."""
+    return lambda builder, settings, weights: build(builder, settings.read(kind), weights)
+
+
+MODELS: dict[str, _Build] = {
+    "bert": _plain(bert.BertConfig, bert.build),
+    "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
+    "whisper": _plain(whisper.WhisperConfig, whisper.build),
+}
+"""Functions that build a graph, by the ``model_type`` of the settings."""
+
+
+def recognise(file: ModelFile) -> bool:
+    if is_safetensors(file.data):
+        return True
+    if file.suffix != ".json" or b"{" not in file.data[:64]:
+        return False
+    content = read_object(file) or {}
+    return isinstance(content.get("model_type"), str) or isinstance(content.get("weight_map"), dict)
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """See ``importers.load`` for errors.  The file is that of the weights, their index or the settings."""
+    content = None if is_safetensors(file.data) else read_object(file) or {}
+    if content is not None and "model_type" in content:
+        settings = ModelSettings(content, file.name)
+        names = ("model.safetensors", _INDEX, "*.safetensors")
+        files = _weight_files(file.partner("its weights", *names, fits=_is_weights))
+    else:
+        settings = ModelSettings.of(file.partner("its settings", "config.json"))
+        files = _weight_files(file)
+    if settings.model_type not in MODELS:
+        kind, known = f"{settings.model_type!r:.40}", ", ".join(MODELS)
+        raise FormatError(f"{settings.name}: models of type {kind} are not known; there are {known}")
+    weights = {key: array for each in files for key, array in tensors(each.data, each.name).items()}
+    size = sum(len(each.data) for each in files)
+    builder = GraphBuilder(file, _name(file), shapes, inputs, outputs, max(size, 1 << 24))
+    return MODELS[settings.model_type](builder, settings, weights)
+
+
+def _is_weights(file: ModelFile) -> bool:
+    return is_safetensors(file.data) or file.name.endswith(".index.json")
+
+
+def _weight_files(file: ModelFile) -> list[ModelFile]:
+    """The files with tensors that an index lists, or the one file itself."""
+    if is_safetensors(file.data):
+        return [file]
+    listed = (read_object(file) or {}).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
+        raise FormatError(f"{file.name}: no index of safetensors files; the file is damaged")
+    return [_listed(file, name) for name in sorted(set(listed.values()))]
+
+
+def _listed(index: ModelFile, name: str) -> ModelFile:
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise FormatError(f"{index.name}: '{name!r:.40}' is no name of a file beside it")
+    files = index.matching(name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]"))
+    if len(files) != 1:
+        raise FormatError(f"{index.name}: its file {name!r:.60} was not found beside it")
+    return files[0]
+
+
+def _name(file: ModelFile) -> str:
+    """The name of the folder, because all models' files are called alike."""
+    return file.folder.resolve().name if file.folder is not None else file.stem
