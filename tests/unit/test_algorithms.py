@@ -65,6 +65,12 @@ def tiles() -> Conv:
     return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
 
 
+def matrices() -> Conv:
+    """Two matrices that a run computes."""
+    x, y = (Image(2, n, 1, 9, n, dtype=DType.BF16) for n in (14, 20))
+    return Conv(x, y, bias=False, packed=False, weights=DType.BF16)
+
+
 def separable(channels: int = 16, size: int = 12, dtype: DType = F32) -> Problem:
     image = Image(1, channels, size, size, MACHINE.block, dtype=dtype)
     depthwise = Conv(image, image, (3, 3), top=1, left=1, groups=channels, weights=dtype)
@@ -87,6 +93,7 @@ PROBLEMS: dict[str, Problem] = {
     **dict.fromkeys(("tensor-tiled", "tensor-staged", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
     "tile-products": (tiles(),),
     "tile-patches": (patches(),),
+    "tile-matrices": (matrices(),),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -109,7 +116,7 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
-    **dict.fromkeys(("tile-products", "tile-patches"), (TILE_BF16,)),
+    **dict.fromkeys(("tile-products", "tile-patches", "tile-matrices"), (TILE_BF16,)),
     "tensor-staged": (MMA_F16_K16,),
     **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),

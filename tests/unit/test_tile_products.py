@@ -19,6 +19,7 @@ from onnx_models import model, node, random
 from tenon.formats import importers
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
+from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.isa import assembly
@@ -39,6 +40,7 @@ from tenon.network.graph.types import F32, DType
 from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv as Operator
 from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.requantize import quantized_multipliers
 from tenon.options import Options
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
@@ -71,6 +73,14 @@ CASES = {
     "stride": (convolution((32, 64), (5, 5), 3, 2, 1), RegisterTiles(2, 2, 2)),
     "shared_register": (convolution((32, 32), (7, 2)), RegisterTiles(2, 6, 1)),
     "matrix": (ROWS, RegisterTiles(3, 2, 2)),
+    "part_of_a_tile": (
+        replace(ROWS, x=Image(1, 40, 1, 5, 40, dtype=BF16), y=Image(1, 39, 1, 5, 39, dtype=BF16)),
+        RegisterTiles(5, 1, 2),
+    ),
+    "less_than_a_tile": (
+        replace(ROWS, x=Image(1, 6, 1, 5, 6, dtype=BF16), y=Image(1, 7, 1, 5, 7, dtype=BF16)),
+        RegisterTiles(5, 1, 1),
+    ),
 }
 
 
@@ -185,6 +195,25 @@ def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
     assert site.input(0).layout.block == {70: 64, 17: 32, 20: 32, 3: 4}[x[1]]
     (result,) = run_site(op, site, arrays)
     np.testing.assert_array_equal(result, op.reference(*arrays))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3, 9, 7), (2, 3, 7, 5)), ((5, 64), (64, 48)), ((3, 1, 17, 42), (2, 42, 33)), ((20, 1), (4, 1, 18))],
+)
+def test_products_of_two_matrices(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Of odd sizes, with batches on either side, and an operand that is added."""
+    rng = np.random.default_rng(5)
+    operator = MatMul()
+    arrays: list[Array] = [rng.standard_normal(shape).astype(BF16.numpy) for shape in (left, right)]
+    site = make_site(operator, arrays, MACHINE)
+    algorithm = operator.product(site).algorithm(site)
+    tiles = TileMatrices.candidates((operator.product(site).problem(site),), MACHINE, Limits(), 1)[0]
+    assert isinstance(algorithm, TileMatrices) == (right[-2] > 1)  # one product each is no work for tiles
+    (result,) = run_site(operator, replace(site, algorithm=tiles), arrays)
+    (expected,) = operator.evaluate(arrays)
+    atol = 2e-2 * float(np.abs(expected.astype(np.float32)).max())
+    np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=atol)
 
 
 def operator_cases() -> Iterator[Case]:

@@ -27,6 +27,7 @@ from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableT
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.algorithms.tiled import Tiled
@@ -66,6 +67,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerStaged,
     TileProducts,
     TilePatches,
+    TileMatrices,
     SeparableTiled,
     SeparableStaged,
     InTurn,
@@ -110,6 +112,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
         Direct,
         ProductBlocks,
         TileProducts,
+        TileMatrices,
         Tiled,
         VectorProduct,
         TensorTiled,

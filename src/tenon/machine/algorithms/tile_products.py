@@ -32,7 +32,7 @@ from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch
+from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch, tile_runs
 from tenon.machine.kernels.tile_products import (
     block_of,
     integer_tile_products,
@@ -47,6 +47,10 @@ from tenon.network.graph.types import Layout
 
 _LOAD = 16.6
 """Time to load a tile, in multiply-adds of a vector."""
+_ACROSS_LINES = 109.0
+"""The same of one whose rows lie across cache lines."""
+_LINE = 64
+"""Bytes of a cache line."""
 _FLOOR = 9
 """A product of fewer rows takes as long as one of these."""
 _FINISH, _BLOCK = 6.0, 60.0
@@ -69,7 +73,7 @@ class TileProducts(Algorithm):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(reblocked(problem[0]).flattened(), machine)[:count]]
+        return [cls(tile) for tile in ranked(reblocked(problem[0]).flattened(), machine)[:count]]
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
@@ -85,7 +89,7 @@ class TileProducts(Algorithm):
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s = reblocked(problem[0]).flattened()
-        return Cost(_time(s, machine, self.tile), s.padded * steps_of(s) * 4 * words_of(s))
+        return Cost(product_time(s, machine, self.tile), s.padded * steps_of(s) * 4 * words_of(s))
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         return replace(x, block=block_of(problem[0])), y
@@ -112,7 +116,7 @@ class TileProducts(Algorithm):
     def _settled(self, wanted: Conv, s: Conv, machine: Machine) -> RegisterTiles:
         """The tile, or the best one where a halo keeps rows apart that were to be one, or joins others."""
         same = s.extent == wanted.flattened().extent and pitch(s) == pitch(wanted.flattened())
-        return self.tile if same else _ranked(s, machine)[0]
+        return self.tile if same else ranked(s, machine)[0]
 
 
 def takes_weights(s: IntegerConv) -> bool:
@@ -140,13 +144,13 @@ def unshifted(stage: IntegerStage, machine: Machine) -> tuple[Arg, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
+def ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
     """All blocks that the registers hold, the least time first."""
     listed = []
     for flat in (0, 1) if s.stride == (1, 1) and s.extent[0] > 1 else (0,):
         wide = (s.extent[0] - 1) * pitch(s) + s.extent[1] if flat else s.extent[1]
         listed += blocks(wide, s.padded, flat)
-    return sorted(listed, key=lambda tile: _time(s, machine, tile))
+    return sorted(listed, key=lambda tile: product_time(s, machine, tile))
 
 
 def blocks(width: int, channels: int, flat: int = 0) -> list[RegisterTiles]:
@@ -154,33 +158,38 @@ def blocks(width: int, channels: int, flat: int = 0) -> list[RegisterTiles]:
     able = [
         (down, across)
         for down, across in _SIZES
-        if TileBlock(1, down, across, 1).registers <= REGISTERS and across <= channels // CHANNELS
+        if TileBlock(1, down, across, 1).registers <= REGISTERS and across <= max(1, channels // CHANNELS)
     ]
     rows = {-(-width // -(-width // 16)), min(16, width)}
     return [RegisterTiles(each, down, across, flat) for each in sorted(rows) for down, across in able]
 
 
-def sums_time(s: Conv, machine: Machine, tile: RegisterTiles, steps: int, words: int) -> float:
-    """Time of all sums of a convolution of so many steps, in multiply-adds of a vector."""
+def sums_time(
+    s: Conv, machine: Machine, tile: RegisterTiles, steps: int, words: int, *, across_lines: bool = False
+) -> float:
+    """Time of all sums of a convolution of so many steps, in multiply-adds of a vector; ``across_lines``: rows of left
+    tiles lie across cache lines."""
     unit = machine.tiles(s.x.dtype)
     assert unit is not None
+    left = _ACROSS_LINES if across_lines else _LOAD
     total = 0.0
     for _, _, rows, count in parts(tile, s.extent, pitch(s)):
         for _, number, down in segments(count, tile.down):
-            for _, groups, across in segments(s.padded // CHANNELS, tile.across):
-                shared = TileBlock(rows, down, across, words).shared
+            for run in tile_runs(s.padded, tile.across):
+                shared = TileBlock(rows, down, run.across, words).shared
                 product = unit.time * max(rows, _FLOOR) / 16
-                step = max(down * across * product, (down + across) * _LOAD)
-                finish = _FINISH * rows * down * across
-                total += groups * number * (steps * step + finish + _BLOCK * (1 + shared))
+                step = max(down * run.across * product, down * left + run.across * _LOAD)
+                finish = _FINISH * rows * down * run.across
+                total += run.count * number * (steps * step + finish + _BLOCK * (1 + shared))
     return s.y.n * total
 
 
-def _time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
-    """Time of the convolution."""
+def product_time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
+    """Time of a convolution, in multiply-adds of a vector."""
     steps, words = steps_of(s), words_of(s)
     cut = parts(tile, s.extent, pitch(s))
     positions = sum(-(-count // tile.down) for *_, count in cut)
     items = work_items(-(-s.padded // (CHANNELS * tile.across)), positions, threads=machine.threads)
     memory = s.padded * steps * 4 * words / (machine.stream * streamed(machine.threads))
-    return overlapped(sums_time(s, machine, tile, steps, words) * slowest(items, machine.threads), memory)
+    time = sums_time(s, machine, tile, steps, words, across_lines=_LINE % (4 * words) > 0)
+    return overlapped(time * slowest(items, machine.threads), memory)

@@ -357,7 +357,7 @@ def _weights(k: Builder, s: Conv, cut: list[GroupRun], pairs: str) -> list[Tenso
     if not s.taps:
         return [None] * len(cut)
     if not s.packed:
-        return [k.param("w", s.matrices, s.x.channels, s.y.channels)] * len(cut)
+        return [k.param("w", s.matrices, s.x.channels, s.y.channels, dtype=s.weights)] * len(cut)
     block = s.x.block // 2 if pairs == "channels" else s.x.block
     row, dtype = (-(-s.kernel[1] // 2) if pairs == "taps" else s.kernel[1]), DType.B2 if pairs else s.weights
     return [k.param("w", r.iterations, r.blocks, s.kernel[0], row, block, r.width, dtype=dtype) for r in cut]

@@ -16,8 +16,12 @@ from tenon.machine.kernels.group_rows import by_groups, keeps_terms, of_term, so
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import each, in_blocks, partial, total
-from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.network.graph.types import F32, DType
+
+_ROW = 4096
+"""Most elements of a row of 16 bits whose exponentials are kept, in f32 on the stack; of others they are computed
+twice."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,17 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
         f"{'Log-softmax' if s.log else 'Softmax'} along the rows of [{s.outer}, {s.n}]",
     )
     x, y = k.param("x", s.outer, s.n, dtype=s.dtype), k.param("y", s.outer, s.n, dtype=s.dtype, out=True)
+    apart = not s.log and not keeps_terms(s.log, s.dtype) and s.n <= _ROW
     with k.loop("o", s.outer, kind="parallel") as o:
+        terms = k.local("t", s.n, space="stack") if apart else None
         top = total(k, "max", s.n, machine.lanes, F32, lambda at, lanes: loaded(x.vec(lanes)[o, at // lanes]))
 
         def exponential(at: Index, lanes: int) -> Expr:
             e = k.let("e", math.exp_of_negative(loaded(x.vec(lanes)[o, at // lanes]) - top))
             if keeps_terms(s.log, s.dtype):
                 y.vec(lanes)[o, at // lanes] = e
+            elif terms is not None:
+                terms.vec(lanes)[at // lanes] = e
             return e
 
         whole = total(k, "add", s.n, machine.lanes, F32, exponential)
@@ -86,6 +94,9 @@ def softmax_rows(s: Softmax, machine: Machine) -> Kernel:
 
         def finish(at: Index, lanes: int) -> None:
             place = (o, at // lanes)
+            if terms is not None:
+                y.vec(lanes)[place] = stored(terms.vec(lanes)[at // lanes] * scale, s.dtype)
+                return
             y.vec(lanes)[place] = of_term(s.log, x.vec(lanes)[place], y.vec(lanes)[place], top, scale)
 
         each(k, s.n, machine.lanes, finish)

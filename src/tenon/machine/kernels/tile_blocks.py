@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.isa.base import ProductUnit
-from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, bitcast, broadcast, op
 from tenon.machine.kernels.conv import Conv
@@ -32,7 +32,7 @@ _FETCHED = 6
 """Most lines that a step prefetches of the next channels' weights."""
 
 Store = Callable[[Index, Index, Index, Index, Expr], None]
-"""Finishes and stores a vector of sums at (image, channel, row, column)."""
+"""Finishes and stores a vector of sums at (image, channel, row, column), of as many channels as it has lanes."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,25 @@ class RegisterTiles:
     down: int
     across: int
     flat: int = 0
+
+
+@dataclass(frozen=True)
+class TileRun:
+    """``count`` groups of ``across`` tiles of output channels, from tile ``first`` on.  ``stored`` channels of the last
+    tile of a group are stored."""
+
+    first: int
+    count: int
+    across: int
+    stored: int = CHANNELS
+
+
+def tile_runs(channels: int, across: int) -> list[TileRun]:
+    """The runs that cover so many channels, by groups of ``across`` tiles at most; a last tile may be in part beyond
+    them."""
+    whole, rest = divmod(channels, CHANNELS)
+    runs = [TileRun(*each) for each in segments(whole, across)]
+    return [*runs, TileRun(whole, 1, 1, rest)] if rest else runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +113,10 @@ def float_ends(k: Builder, s: Conv) -> Store:
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
 
     def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
-        value = total if b is None else total + b.vec(CHANNELS)[channel // CHANNELS]
-        mask = None if m is None else m.vec(CHANNELS)[channel // CHANNELS]
-        finish(s, y, operands, (n, channel, row, col), CHANNELS, value, mask)
+        lanes = total.type.lanes
+        value = total if b is None else total + b.vec(lanes)[channel // lanes]
+        mask = None if m is None else m.vec(lanes)[channel // lanes]
+        finish(s, y, operands, (n, channel, row, col), lanes, value, mask)
 
     return store
 
@@ -106,7 +126,8 @@ def integer_ends(k: Builder, s: IntegerConv) -> Store:
     ends = IntegerEnds.params(k, s)
 
     def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
-        ends.store(n, channel, row, col, CHANNELS, total + ends.b.vec(CHANNELS)[channel // CHANNELS])
+        lanes = total.type.lanes
+        ends.store(n, channel, row, col, lanes, total + ends.b.vec(lanes)[channel // lanes])
 
     return store
 
@@ -114,8 +135,8 @@ def integer_ends(k: Builder, s: IntegerConv) -> Store:
 def weight_params(k: Builder, s: Conv, tile: RegisterTiles, steps: int, words: int) -> list[Tensor]:
     """The packed weights of each run, in words."""
     dtype = DType.B2 if s.weights is DType.BF16 else I32
-    runs = segments(s.padded // CHANNELS, tile.across)
-    return [k.param("w", count, steps, across, words, CHANNELS, dtype=dtype) for _, count, across in runs]
+    runs = tile_runs(s.padded, tile.across)
+    return [k.param("w", run.count, steps, run.across, words, CHANNELS, dtype=dtype) for run in runs]
 
 
 def inside(s: Conv, across: int) -> int:
@@ -135,15 +156,16 @@ def group(
     left: TileRows,
     weights: tuple[Tensor, Index],
     at: tuple[Index, Index, Index],
-    across: int,
+    run: TileRun,
     kind: str = "serial",
 ) -> None:
-    """All positions by ``across`` tiles of channels; ``at`` is (image, first channel, first row of the output), and
-    ``kind`` that of the loops over blocks."""
-    for block, turn, places in _runs(p, left, across, kind):
-        about = f"{block.down} x {block.rows} positions by {across * CHANNELS} output channels"
-        with p.k.outline(f"{block.down}x{block.rows}x{across}", about):
-            _block(p, block, (left, *weights), at, (turn, places))
+    """All positions by the tiles of channels of a group of a run; ``at`` is (image, first channel, first row of the
+    output), and ``kind`` that of the loops over blocks."""
+    for block, turn, places in _runs(p, left, run.across, kind):
+        channels = (run.across - 1) * CHANNELS + run.stored
+        about = f"{block.down} x {block.rows} positions by {channels} output channels"
+        with p.k.outline(f"{block.down}x{block.rows}x{channels}", about):
+            _block(p, block, (left, *weights), at, (turn, places), run.stored)
 
 
 Places = list[tuple[Index, Index]]
@@ -179,7 +201,12 @@ Factors = tuple[TileRows, Tensor, Index]
 
 
 def _block(
-    p: TileContext, block: TileBlock, of: Factors, at: tuple[Index, Index, Index], turn: tuple[Index, Places]
+    p: TileContext,
+    block: TileBlock,
+    of: Factors,
+    at: tuple[Index, Index, Index],
+    turn: tuple[Index, Places],
+    stored: int,
 ) -> None:
     """Sums of one block, and what is stored of them; ``turn`` has the step whose weights, of the next channels,
     it prefetches first."""
@@ -192,24 +219,26 @@ def _block(
         _sums(p, block, of, places, sums)
     for i, (row, col) in enumerate(places):
         with k.loop("r", block.rows) as r:
-            _store(p, sums, (i, r, block.across), at, (row, col + r))
+            _store(p, sums, (i, r, block.across, stored), at, (row, col + r))
 
 
 def _store(
     p: TileContext,
     sums: Tensor,
-    of: tuple[int, Index, int],
+    of: tuple[int, Index, int, int],
     at: tuple[Index, Index, Index],
     place: tuple[Index, Index],
 ) -> None:
     """Results of one position, unless it lies between rows."""
-    k, (i, r, across), (n, channel, top), (row, col) = p.k, of, at, place
+    k, (i, r, across, stored), (n, channel, top), (row, col) = p.k, of, at, place
     facts = list[Index]()
     if p.tile.flat:
         row, col = col // p.pitch, col % p.pitch
         facts = [p.extent[1] - 1 - col] if p.extent[1] < p.pitch else []
-    with k.when(*facts), k.unroll("v", across) as v:
-        p.store(n, channel + v * CHANNELS, top + row, col, sums.vec(CHANNELS)[i, r, v])
+    with k.when(*facts):
+        for start, count, lanes in lane_segments((across - 1) * CHANNELS + stored, CHANNELS):
+            with k.unroll("v", count) as v:
+                p.store(n, channel + start + v * lanes, top + row, col, sums.vec(lanes)[i, r, v + start // lanes])
 
 
 def _sums(p: TileContext, block: TileBlock, of: Factors, places: Places, sums: Tensor) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.machine.isa.base import ProductUnit
-from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments, segments
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast
 from tenon.machine.kernels.conv import Conv, described
@@ -28,6 +28,7 @@ from tenon.machine.kernels.tile_blocks import (
     float_ends,
     group,
     integer_ends,
+    tile_runs,
     weight_params,
 )
 from tenon.machine.kernels.tile_products import about, in_runs, name_of
@@ -80,7 +81,7 @@ def pack(weights: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
         whole = np.zeros((s.padded, kh, kw, s.x.block), s.weights.numpy)
         whole[:out, :, :, :channels] = weights.transpose(0, 2, 3, 1)
     split = whole.reshape(s.padded // CHANNELS, CHANNELS, kh, words_of(s), -1).transpose(0, 2, 3, 1, 4)
-    return in_runs(np.ascontiguousarray(split).view(np.int32)[..., 0], tile)
+    return in_runs(np.ascontiguousarray(split).view(np.int32)[..., 0], s, tile)
 
 
 @lru_cache(maxsize=512)
@@ -122,9 +123,9 @@ def _bands(
         with k.loop("i", s.extent[0] // rows, kind="parallel") as i:
             with k.outline(f"patches{rows}", f"the patches of {rows} rows"):
                 _copy(k, s, (x, patches), (n, i * rows), rows)
-            for (start, groups, across), w in zip(segments(s.padded // CHANNELS, tile.across), ws, strict=True):
-                with k.loop("o", groups) as o:
-                    group(p, left, (w, o), (n, (o * across + start) * CHANNELS, i * rows), across)
+            for run, w in zip(tile_runs(s.padded, tile.across), ws, strict=True):
+                with k.loop("o", run.count) as o:
+                    group(p, left, (w, o), (n, (o * run.across + run.first) * CHANNELS, i * rows), run)
             end(k)
     return k.done()
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.machine.isa.base import ProductUnit
-from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel
 from tenon.machine.kernels.conv import Conv, described
@@ -31,6 +31,7 @@ from tenon.machine.kernels.tile_blocks import (
     inside,
     integer_ends,
     pitch,
+    tile_runs,
     weight_params,
 )
 from tenon.network.graph.graph import Array
@@ -47,17 +48,18 @@ def unit_of(s: Conv, machine: Machine) -> ProductUnit | None:
 
 
 def supported(s: Conv, machine: Machine) -> bool:
-    """Whether there is a kernel for a convolution: of whole words, into whole vectors."""
+    """Whether there is a kernel for a convolution: of whole words, into whole vectors or rows."""
     plain = s.y_step == (1, 1) and s.positions is None and s.packed and s.groups == 1 and s.taps > 0
     single = len(s.batches) == 1 and s.batches[0][1:] == (1, 1)
     if unit_of(s, machine) is None or not (plain and single) or s.paired:
         return False
-    return s.x.block * s.x.dtype.bytes % (4 * words_of(s)) == 0 and s.padded % CHANNELS == 0
+    return s.x.block * s.x.dtype.bytes % 4 == 0 and (s.padded % CHANNELS == 0 or s.y.block == s.y.channels)
 
 
 def words_of(s: Conv) -> int:
-    """Words of a position that a step multiplies."""
-    return max(1, min(_WORDS, s.x.block * s.x.dtype.bytes // 4))
+    """Words of a position that a step multiplies: as many as fit of which all steps have equally many."""
+    words = max(1, s.x.block * s.x.dtype.bytes // 4)
+    return next(n for n in range(min(_WORDS, words), 0, -1) if words % n == 0)
 
 
 def steps_of(s: Conv) -> int:
@@ -85,20 +87,21 @@ def pack(weights: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
     """Words of i32 [blocks][steps][tiles of channels][words][16] for every run of ``runs``, from weights [channels out,
     channels in, kh, kw]."""
     out, channels, kh, kw = weights.shape
-    whole = np.zeros((s.padded, s.x.blocks * s.x.block, kh, kw), s.weights.numpy)
+    tiles = -(-s.padded // CHANNELS)
+    whole = np.zeros((tiles * CHANNELS, s.x.blocks * s.x.block, kh, kw), s.weights.numpy)
     whole[:out, :channels] = weights
     words, each = words_of(s), 4 // s.weights.bytes
-    split = whole.reshape(s.padded // CHANNELS, CHANNELS, -1, words, each, kh, kw).transpose(0, 2, 5, 6, 3, 1, 4)
-    lying = np.ascontiguousarray(split).view(np.int32).reshape(s.padded // CHANNELS, -1, words, CHANNELS)
-    return in_runs(lying, tile)
+    split = whole.reshape(tiles, CHANNELS, -1, words, each, kh, kw).transpose(0, 2, 5, 6, 3, 1, 4)
+    lying = np.ascontiguousarray(split).view(np.int32).reshape(tiles, -1, words, CHANNELS)
+    return in_runs(lying, s, tile)
 
 
-def in_runs(tiles: Array, tile: RegisterTiles) -> list[Array]:
+def in_runs(tiles: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
     """[blocks][steps][tiles of channels][words][16] for every run, from [tiles of channels][steps][words][16]."""
     packed = []
-    for first, count, across in segments(len(tiles), tile.across):
-        run = tiles[first : first + count * across].reshape(count, across, *tiles.shape[1:])
-        packed.append(np.ascontiguousarray(run.swapaxes(1, 2)))
+    for run in tile_runs(s.padded, tile.across):
+        own = tiles[run.first : run.first + run.count * run.across].reshape(run.count, run.across, *tiles.shape[1:])
+        packed.append(np.ascontiguousarray(own.swapaxes(1, 2)))
     return packed
 
 
@@ -139,20 +142,20 @@ def _blocks(
     assert unit is not None
     p = TileContext(k, tile, unit, s.extent, pitch(s), store)
     with k.loop("n", s.y.n) as n:
-        left = _rows(s, x, n)
-        for (first, count, across), w in zip(segments(s.padded // CHANNELS, tile.across), ws, strict=True):
-            each = inside(s, across)
-            (outer, inner), rest = deal(count // each, each, threads=machine.threads)
-            with k.loop("o", count // each, kind=outer) as block_of:
+        left = rows_of(s, x, n)
+        for run, w in zip(tile_runs(s.padded, tile.across), ws, strict=True):
+            each = inside(s, run.across)
+            (outer, inner), rest = deal(run.count // each, each, threads=machine.threads)
+            with k.loop("o", run.count // each, kind=outer) as block_of:
                 with k.loop("u", each, kind=inner) as part:
                     number = block_of * each + part
-                    channel = (number * across + first) * CHANNELS
-                    group(p, left, (w, number), (n, channel, Index()), across, rest)
+                    channel = (number * run.across + run.first) * CHANNELS
+                    group(p, left, (w, number), (n, channel, Index()), run, rest)
                 end(k)
     return k.done()
 
 
-def _rows(s: Conv, x: Tensor, n: Index) -> TileRows:
+def rows_of(s: Conv, x: Tensor, n: Index) -> TileRows:
     """The rows of tiles of an image."""
     position = s.x.block * s.x.dtype.bytes
     words, row = words_of(s), pitch(s) * position

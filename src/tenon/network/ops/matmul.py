@@ -146,7 +146,9 @@ def only_floats(site: Site) -> str:
     dtypes = {site.input(0).dtype, site.output.dtype}
     if site.constants[1] is None:
         dtypes.add(site.input(1).dtype)
-        if site.machine.launch is not None and len(dtypes) == 1:
+        machine = site.machine
+        able = machine.launch is not None or machine.tiles(site.input(0).dtype) is not None
+        if able and len(dtypes) == 1:
             dtypes -= {DType.BF16, DType.F16}
     elif site.constants[1].ndim == 2:
         dtypes -= {DType.BF16, DType.F16}

@@ -38,9 +38,9 @@ from tenon.network.ops.reduce import check_axes, plane_layout
 
 
 def single_only(site: Site) -> str:
-    """Why rows cannot be compiled: devices take floats of 16 bits, too."""
-    dtype = site.input(0).dtype
-    if dtype in NARROW and site.machine.launch is not None:
+    """Why rows cannot be compiled: devices take floats of 16 bits, too, and processors that multiply tiles of them."""
+    dtype, machine = site.input(0).dtype, site.machine
+    if dtype in NARROW and (machine.launch is not None or machine.tiles(dtype) is not None):
         return ""
     return "" if dtype is F32 else f"element type {dtype}: convert the model to float32"
 
