@@ -17,15 +17,20 @@ from tenon.options import Options
 _VERSION = "2"
 """Version of the timed kernels."""
 
+_REFUSED = 4.0
+"""Products of tiles that take longer than so many times what is known of the unit are computed by vectors: the system
+refuses the registers."""
+
 
 def probed(target: Target, options: Options) -> Target:
     """The target with measured times of products of pairs of bf16 and of tiles; unchanged if they cannot be measured.
 
-    All tiles take the time of those of bf16: they are products by one unit of the processor."""
+    All tiles take the time of those of bf16: they are products by one unit of the processor.  Neighbours on the same
+    core slow it down for seconds, so that a time of up to ``_REFUSED`` times the target's own is taken for that."""
     tile, machine = target.machine.tiles(DType.BF16), target.machine
     for measures in (target.machine.unit("dot2"), tile):
         figure = None if measures is None else _figure(target, measures, options)
-        if measures is None or figure is None:
+        if measures is None or figure is None or (measures is tile and figure <= _REFUSED * tile.time):
             continue
         for unit in target.machine.products:
             alike = unit.operation == measures.operation
