@@ -2,7 +2,7 @@
 """Time quantised networks against other runtimes and against the same networks in f32, interleaved.
 
     python bench/integers.py [NAME ...] [--models FOLDER] [--activations u8|i8] [--threads N] [--repeat N] [--layers]
-                             [--target NAME]
+                             [--target NAME] [--processor-time]
 
 NAME are graphs of the model zoo.  onnxruntime's quantiser makes QDQ models of them in FOLDER, weights per channel,
 calibrated on random numbers; they are computed in the arithmetic ``onnx``.  A NAME that is a quantised .tflite file is
@@ -12,7 +12,8 @@ minima (of medians in brackets), and in how many elements, and by how much at mo
 without its optimisations (which computes in float between DequantizeLinear and QuantizeLinear), or from LiteRT.  With
 ``--layers``, the operators that take most of the time, and their multiply-accumulates per second.  With ``--target``
 ours are compiled for less than this processor has; ONEDNN_MAX_CPU_ISA in the environment limits OpenVINO alike, and
-nothing limits onnxruntime.
+nothing limits onnxruntime.  ``--processor-time`` counts the time that the process runs, of all its threads, instead of
+the time that passes: for machines that others use, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,16 @@ def quantised(name: str, folder: Path, activations: str) -> tuple[Path, Path]:
     return whole, narrow
 
 
-def interleaved(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, tuple[float, float]]:
-    """Milliseconds, the minimum and the median, of each."""
+def interleaved(
+    calls: dict[str, Callable[[], object]], repeat: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, tuple[float, float]]:
+    """Milliseconds by ``clock``, the minimum and the median, of each."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeat):
         for name, call in calls.items():
-            start = perf_counter()
+            start = clock()
             call()
-            times[name].append(1e3 * (perf_counter() - start))
+            times[name].append(1e3 * (clock() - start))
     return {name: (min(t), float(np.median(t))) for name, t in times.items()}
 
 
@@ -115,7 +118,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
             skipped.append(f"{peer}: {run}")
         else:
             calls[peer] = run
-    times = interleaved(calls, options.repeat)
+    times = interleaved(calls, options.repeat, process_time if options.processor_time else perf_counter)
     off = [np.abs(r.astype(np.float64) - t) for r, t in zip(results.values(), truth, strict=True)]
     ratios = {peer: [t / mine for t, mine in zip(times[peer], times["int8"], strict=True)] for peer in times}
     del ratios["int8"]
@@ -139,6 +142,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--target", default="host")
+    parser.add_argument("--processor-time", action="store_true")
     options = parser.parse_args()
     load = ", ".join(f"{n:.1f}" for n in os.getloadavg())
     machine = f"{model()}, target {find(options.target).name}, load {load}"
