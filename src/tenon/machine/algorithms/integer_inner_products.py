@@ -22,6 +22,13 @@ _PIXEL = 0.75
 """Time to multiply a vector of activations with each other."""
 
 
+def four_products(machine: Machine) -> Arithmetic:
+    """The inner loop of products of four neighbouring channels."""
+    unit = machine.unit("madd_i16")
+    assert unit is not None
+    return Arithmetic(_PRODUCT * unit.time, operands=2)
+
+
 @dataclass(frozen=True)
 class IntegerInnerProducts(IntegerWidened):
     """Inner products by register tiles of ``tile``."""
@@ -40,10 +47,7 @@ class IntegerInnerProducts(IntegerWidened):
 
     @classmethod
     def loop(cls, s: Conv, machine: Machine) -> InnerLoop:
-        unit = machine.unit("madd_i16")
-        assert unit is not None
-        four = Arithmetic(_PRODUCT * unit.time, operands=2)
-        return InnerLoop(s.taps * -(-s.x.channels // 4), four, FINISH)
+        return InnerLoop(s.taps * -(-s.x.channels // 4), four_products(machine), FINISH)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem = _gathered(problem)

@@ -22,7 +22,6 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.direct import best_tiles
 from tenon.machine.algorithms.estimate import (
-    Arithmetic,
     fits,
     overlapped,
     slowest,
@@ -30,6 +29,7 @@ from tenon.machine.algorithms.estimate import (
     streamed,
     work_items,
 )
+from tenon.machine.algorithms.integer_inner_products import four_products
 from tenon.machine.algorithms.integers import FINISH, IntegerDirect, IntegerStage
 from tenon.machine.algorithms.winograd import shared_evenly
 from tenon.machine.kernel_ir.build import segments
@@ -44,6 +44,8 @@ _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
 _INPUT, _OUTPUT = 40.0, 30.0
 """Time to transform a vector of inputs of a tile, and one of sums, without requantising it."""
+_PIXELS = 16.0
+"""Time to multiply a vector of transformed inputs of a tile with those of the next block."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,13 @@ class IntegerWinograd(Algorithm):
         if s.nibbles:  # two weights of 4 bits are a byte
             tile = best_tiles(s.conv, machine, 1)[0]
             return IntegerDirect(tile).lower(problem, stages, machine)
-        packed = Weights(integer_vector_winograd.pack(stage.constant, s, machine, b.vecs))
+        packed = map(Weights, integer_vector_winograd.pack(stage.constant, s, machine, b.vecs))
         own = [
             Scratch(name, 4 * math.prod(shape), per_thread=True)
-            for name, shape in zip(("inputs", "products"), between(s.conv, machine, b), strict=True)
+            for name, shape in zip(("inputs", "products", "pixels"), between(s.conv, machine, b), strict=True)
         ]
         kernel = integer_vector_winograd.conv(s, machine, b)
-        return [Step(kernel, (Input(0), packed, *stage.operands, Output(), *own))]
+        return [Step(kernel, (Input(0), *packed, *stage.operands, Output(), *own))]
 
 
 def _weights(s: Conv) -> int:
@@ -115,27 +117,25 @@ def _weights(s: Conv) -> int:
 
 def _best_blockings(s: Conv, machine: Machine) -> list[WinogradBlocking]:
     """Blockings with the least estimated time first."""
-    vectors, total = s.padded // machine.lanes, math.prod(grid(s, 2))
+    vectors, total, products = s.padded // machine.lanes, math.prod(grid(s, 2)), four_products(machine)
     blockings = [
         WinogradBlocking(2, tiles, cols, vecs)
         for tiles in shared_evenly(total, machine.threads)
         for vecs in (1, 2, 3, 4)
         for cols in range(1, tiles + 1)
-        if vectors % vecs == 0 and fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4)
+        if vectors % vecs == 0 and fits(cols, vecs, machine, products) and (tiles % cols == 0 or cols >= 4)
     ]
     return sorted(blockings, key=lambda b: estimate(s, machine, b))
 
 
 def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector of f32."""
-    unit = machine.unit("madd_i16")
-    assert unit is not None
     total, outputs = math.prod(grid(s, 2)), s.padded // machine.lanes
-    transforms = total * (s.x.blocks * _INPUT + outputs * (_OUTPUT + 4 * FINISH))
-    steps, passes = s.x.blocks * s.x.block // 2, -(-total // b.tiles)
+    transforms = total * (s.x.blocks * (_INPUT + _PIXELS) + outputs * (_OUTPUT + 4 * FINISH))
+    steps, passes = -(-s.x.blocks // 2) * s.x.block // 2, -(-total // b.tiles)
     products = 0.0
     for _, count, cols in segments(min(b.tiles, total), b.cols):
-        step = step_time(cols, b.vecs, machine, Arithmetic(unit.time))
+        step = step_time(cols, b.vecs, machine, four_products(machine))
         products += count * (outputs // b.vecs) * (steps * step + 2.0 * cols * b.vecs + 20)
     products *= ELEMENTS * passes
     weights, kept = _weights(s), 4.0 * sum(map(math.prod, between(s, machine, b)))

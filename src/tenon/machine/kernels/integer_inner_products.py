@@ -12,14 +12,14 @@ Winograd, "A New Algorithm for Inner Product" (1968).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
-from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, broadcast, cast, op, reduce_lanes
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels import integer_widened
@@ -141,6 +141,13 @@ def pixel_products(x: Image, machine: Machine) -> Kernel:
     return k.done()
 
 
+def plus_inner_products(total: Expr, values: Sequence[Expr], weights: Sequence[Expr]) -> Expr:
+    """The sums in i32 plus the products of two vectors of pairs of i16 and their weights, those of the vectors with
+    each other and those of the weights."""
+    sums = [bitcast(value + weight, I32) for value, weight in zip(values, weights, strict=True)]
+    return op("madd_i16", total, *sums)
+
+
 @dataclass(frozen=True, eq=False)
 class _InnerContext(WidenedContext):
     """The parameters that all tiles of a kernel share."""
@@ -190,7 +197,7 @@ def _run(p: _InnerContext, r: GroupRun, w: Tensor, n: Index, tile: OutputTile) -
                 count = math.prod(-(-n // each) for n, each in zip(size, step, strict=True))
                 for turn, top, left, height, width in _tiles(k, size, tile):
                     if p.machine.prefetch:
-                        _prefetch(w, _elements(p.s.conv, r), o + 1, turn, count)
+                        prefetch_share(w, (o + 1,), _elements(p.s.conv, r), turn, count)
                     at = (top + first, left) if axis == 0 else (top, left + first)
                     with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
                         _tile(p, r, (n, o, *at), (height, width))
@@ -215,17 +222,17 @@ def _tiles(k: Builder, extent: tuple[int, int], tile: OutputTile) -> Iterator[tu
                     yield turn, i * height + top, j * width + left, height, width
 
 
-def _prefetch(w: Tensor, elements: int, o: Index, turn: Index, turns: int) -> None:
-    """Prefetch the share of tile number ``turn`` of ``turns`` in the ``elements`` weights of a group of output
-    channels."""
+def prefetch_share(w: Tensor, start: tuple[IndexLike, ...], elements: int, turn: Index, turns: int) -> None:
+    """Prefetch the share of tile number ``turn`` of ``turns`` in the ``elements`` weights from ``start`` on, which
+    lacks the last index: those of the next group of output channels."""
     line = _LINE // w.buffer.type.bytes
     lines = -(-elements // line)
     if lines < turns:
-        w.build.prefetch(w, o, turn * lines // turns * line)
+        w.build.prefetch(w, *start, turn * lines // turns * line)
         return
     share = -(-lines // turns)
     with w.build.loop("l", share) as i:
-        w.build.prefetch(w, o, (turn * share + i) * line)
+        w.build.prefetch(w, *start, (turn * share + i) * line)
 
 
 def _widen(p: _InnerContext, r: GroupRun, w: Tensor, o: Index) -> None:
@@ -286,8 +293,7 @@ def _add_inner_products(
             two = [p.x[n, 2 * c + side, row, col, word] for side in (0, 1)]
             values = [k.let("v", bitcast(broadcast(each, r.lanes), DType.I16)) for each in two]
             for t, each in enumerate(weights):
-                sums = [bitcast(value + weight, I32) for value, weight in zip(values, each, strict=True)]
-                acc[i, j, t] = op("madd_i16", acc[i, j, t], *sums)
+                acc[i, j, t] = plus_inner_products(acc[i, j, t], values, each)
 
 
 def _add_last_block(
