@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tenon.runtime.engine import Engine as Engine
     from tenon.runtime.engine import open_bundle
     from tenon.runtime.engine.detect import detect as detect
+    from tenon.runtime.generation.generator import Generator as Generator
+    from tenon.runtime.generation.generator import generate as generate
     from tenon.tools.deployment import convert as convert
     from tenon.tools.deployment import evaluate as evaluate
     from tenon.tools.deployment import read_deployment as read_deployment
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Bundle": "tenon.runtime.bundle",
     "Engine": "tenon.runtime.engine",
+    "Generator": "tenon.runtime.generation.generator",
     "Graph": "tenon.network.graph.graph",
     "Options": "tenon.options",
     "Size": "tenon.network.graph.size_range",
@@ -48,6 +51,7 @@ _HOMES = {
     "convert": "tenon.tools.deployment",
     "detect": "tenon.runtime.engine.detect",
     "evaluate": "tenon.tools.deployment",
+    "generate": "tenon.runtime.generation.generator",
     "inspect": "tenon.pipeline",
     "load": "tenon.pipeline",
     "open": "tenon.runtime.engine:open_bundle",

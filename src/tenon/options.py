@@ -238,6 +238,10 @@ class Options:
     the stack.  Where no order of execution fits, the first layers are computed in patches of rows, which takes more
     multiply-accumulates; results of integers do not change.  InputError where nothing fits."""
 
+    context: Annotated[int, least(2), most(1 << 24)] | None = None
+    """Tokens that the caches of a language model have room for, where no shapes are given.  None: as many as the model
+    was trained for, at most 2048."""
+
     preprocess: dict[str, Any] = field(default_factory=dict)
     """Image preprocessing, overriding that of the model: fields of ``graph.preprocessing.Preprocessing``."""
 
@@ -380,6 +384,7 @@ class OptionKeywords(TypedDict, total=False):
     max_winograd_error: float | None
     max_weights: int | None
     ram: int | str | None
+    context: int | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
     labels: list[str] | tuple[str, ...] | None

@@ -40,6 +40,7 @@ from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_open_batches
+from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
@@ -67,7 +68,7 @@ from tenon.runtime.bundle import Bundle, SourceRecord, Tuned
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.compiler_flags import check
 from tenon.runtime.bundle.manifest import BundleTensor
-from tenon.runtime.bundle.names import identifier
+from tenon.runtime.bundle.names import entry_name
 from tenon.runtime.bundle.possible_parts import COMPILED, check_parts
 from tenon.tools.cluster import open_pool
 from tenon.tools.tune.probe import probed
@@ -152,7 +153,8 @@ def compile(
 
     ``shapes``, ``values``, ``max``, ``key`` and ``transform`` are as for ``load``; with a list of shapes (and of
     values, if these differ) the bundle supports each of them, with one copy of the weights.  Algorithms are selected
-    for the first; the others use the same packing of weights where possible.
+    for the first; the others use the same packing of weights where possible.  A language model without shapes gets two:
+    of one token, and of pieces of a text.
     ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs, the plan and the declined rules of each binding.
 
@@ -205,11 +207,14 @@ def _compiled(
     cuts = [{**cut, "values": v, "limits": limits} for v, c in zip(given_values, classes, strict=True) for _ in c]
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
     imported, origin = (whole[0], None) if whole[0] is not None else _imported(model, all_shapes[0], weights, cuts[0])
+    if whole[0] is None and not any(all_shapes) and is_open_decoder(imported):
+        entries = decoder_shapes(imported, chosen.context)
+        return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
     if not compilation.labels:
         compilation = replace(compilation, labels=imported.labels)
-    name = _entry_name(chosen, imported)
+    name = entry_name(chosen.prefix, chosen.name, imported.name)
     rest = zip(whole[1:], all_shapes[1:], cuts[1:], strict=True)
     others = (_imported(model, shape, weights, each)[0] if given is None else given for given, shape, each in rest)
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
@@ -260,19 +265,6 @@ def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:
     InputError for one that does not fit."""
     outputs = (BundleTensor(v.name, str(v.type.dtype), v.type.dims, 0, v.type.nbytes) for v in graph.outputs)
     return written_head(described_head(given, tuple(outputs)))
-
-
-def _entry_name(options: Options, graph: Graph) -> str:
-    """The name of the bundle and its entry point.  Raises InputError for one that C does not take."""
-    name = options.prefix + (options.name or identifier(graph.name))
-    if options.prefix and identifier(name) != name:
-        raise InputError(
-            f"prefix={options.prefix} makes the name '{name}', which is reserved or too long: {identifier(name)} would "
-            "do (--name, --prefix)"
-        )
-    if identifier(name) != name:
-        raise InputError(f"name={name} is reserved in C: {identifier(name)} would do (--name)")
-    return name
 
 
 def _answer(graph: Graph, arithmetic: Literal["tflm", "litert", "onnx", "float"]) -> str:

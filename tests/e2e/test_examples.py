@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
+import signal
+import subprocess
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -23,6 +28,7 @@ from tenon.runtime.bundle.container import Container
 from tenon.runtime.bundle.delta import delta
 from tenon.runtime.bundle.encrypted_files import encrypt
 from tenon.runtime.bundle.signature import sign
+from text_models import written_model
 from tflite_models import quantised_convolution
 
 LINES = [line for examples in (PROGRAM, *EXAMPLES.values()) for _, line in examples]
@@ -43,6 +49,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         picture = Image.fromarray(np.clip(images[number][0, 0], 0, 255).astype(np.uint8))
         picture.save(folder / "photos" / f"{number}.png")
     picture.save(folder / "photo.jpg")
+    (folder / "words.onnx").write_bytes(written_model(folder / "words").read_bytes())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "words" / name, folder)
     np.save(folder / "x.npy", images[0])
     np.save(folder / "samples.npy", np.concatenate(images[:4]))
     for name in ("classes.txt", "truth.txt"):
@@ -77,8 +86,26 @@ def _protected(folder: Path, key: bytes) -> None:
 def run(line: str, folder: Path) -> None:
     words = shlex.split(line)
     assert words[0] == "tenon"
+    if words[1] == "serve":
+        return serve(words[1:], folder)
     done = installed.run([str(tenon_script()), *words[1:]], folder, {"NET_KEY": bytes(range(32)).hex()})
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return None
+
+
+def serve(words: list[str], folder: Path) -> None:
+    """Start a server at a free port, ask it for its models, and end it with Ctrl-C."""
+    at = words.index("--port") if "--port" in words else len(words)
+    command = [str(tenon_script()), *words[:at], *words[at + 2 :], "--port", "0"]
+    given: dict[str, Any] = {"cwd": folder, "env": installed.environment()}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **given) as server:
+        assert server.stderr is not None
+        address = re.search(r"http://[\d.]+:(\d+)/v1", server.stderr.readline())
+        assert address
+        with urlopen(f"http://127.0.0.1:{address[1]}/v1/models", timeout=30) as response:
+            assert json.load(response)["data"][0]["id"] == "words"
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
 
 
 @pytest.mark.parametrize(

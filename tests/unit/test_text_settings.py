@@ -9,7 +9,7 @@ import pytest
 
 import tenon
 from tenon.errors import BundleError, FormatError
-from tenon.runtime.generation.entry_points import decoder_shapes
+from tenon.network.graph.decoder_shapes import decoder_shapes
 from text_models import TEMPLATE, byte_pairs, language_model, written_model
 
 

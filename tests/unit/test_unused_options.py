@@ -17,11 +17,13 @@ from command_line import run_main
 from real import DIGITS
 from tenon.cli.app import app
 from tenon.cli.option_groups import BundleOptions, Model, PreprocessOptions
-from tenon.cli.option_tables import CHOICES, entry
+from tenon.cli.option_tables import CHOICES, entry, panel
 from tenon.cli.unused_options import option_name
 
 MODEL = str(DIGITS / "digits.onnx")
 COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "chat": ("language_models.chat", ["m.onnx"]),
+    "serve": ("serve.serve", ["m.onnx"]),
     "compile": ("commands.compile_model", ["m.onnx", "-o", "out"]),
     "run": ("run.run_model", ["m.onnx"]),
     "verify": ("verify.verify_model", ["m.onnx"]),
@@ -73,6 +75,8 @@ VALUES = {
     "--zoo": ".",
     "--io": "integer",
     "--gpu": "cache=kept",
+    "--top-p": "0.5",
+    "--min-p": "0.5",
 }
 """Values of options that not every text is a value of."""
 
@@ -116,7 +120,11 @@ def test_all_commands_are_listed() -> None:
     assert COMMANDS.keys() == typer.main.get_command(app).commands.keys()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+TEXT = "run --prompt"
+"""``tenon run`` of a language model, which takes other options than that of other networks."""
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, TEXT])
 def test_options_reach_the_function_of_the_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +138,10 @@ def test_options_reach_the_function_of_the_command(
     def record(*given: Any, words: Any = None, **named: Any) -> None:  # words: the command line itself
         calls.append(repr((given, named)))
 
-    module, _, function = COMMANDS[name][0].partition(".")
+    text = name == TEXT
+    function_name, needed = ("language_models.complete", ["m.onnx", "--prompt", "a"]) if text else COMMANDS[name]
+    name = name.split()[0]
+    module, _, function = function_name.partition(".")
     monkeypatch.setattr(
         importlib.import_module(f"tenon.cli.{module}"),
         function,
@@ -139,12 +150,14 @@ def test_options_reach_the_function_of_the_command(
     if name in ("delta", "patch"):
         monkeypatch.setattr("tenon.runtime.bundle.delta.delta", lambda *given: given)
         monkeypatch.setattr("tenon.runtime.bundle.delta.apply", lambda *given: given)
-    words = [name, *COMMANDS[name][1]]
+    words = [name, *needed]
     assert run_main(tenon.cli.main, words) == 0, capsys.readouterr().err
     ignored = []
     for option in _options(name):
         long = max(option.opts, key=len)
         if long in words or set(option.opts) & set(words) or long in ELSEWHERE:
+            continue
+        if name == "run" and (panel(name, long) == "Text") != text:
             continue
         given = (
             [min(option.secondary_opts, key=len) if option.default is True else long]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tenon.options import Emit
 
 from tenon.cli.command import Command, CommandGroup
+from tenon.cli.generation_options import GenerationOptions, Prompt
 from tenon.cli.groups import with_groups
+from tenon.cli.language_commands import register as register_language_commands
 from tenon.cli.live_options import LiveOptions
 from tenon.cli.option_groups import (
     BundleOptions,
@@ -151,15 +153,17 @@ def run_command(
     input: Annotated[
         list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="An input from a .npy file.")
     ] = None,
+    prompt: Prompt = None,
     live: LiveOptions,
     preprocessing: PreprocessOptions,
     outputs: OutputOptions,
+    generation: GenerationOptions,
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
     printing: PrintOptions,
 ) -> None:
-    """Run a model or bundle on an image, sound, video, camera or .npy files and print the answer."""
+    """Run a model or bundle on an image, sound, video, camera, text or .npy files and print the answer."""
     from tenon.cli.input_files import InputFiles
     from tenon.cli.run import run_model
 
@@ -168,7 +172,16 @@ def run_command(
     files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input), live)
     signed.demand_bundles(model.model)
     where = device.choice()
+    if prompt is not None:
+        from tenon.cli.language_models import complete
+
+        inputs = {"image": files.given, "input": files.arrays, **files.preprocess, **vars(live)}
+        refuse({**inputs, **vars(outputs), **vars(device)}, "--prompt is given a text as answer")
+        given = (options.overrides(), threads.selected(), prompt, generation.overrides())
+        return complete(model.source(), *given, as_json=printing.json)
+    generation.refuse("no text is generated: give one to go on with (--prompt)")
     run_model(model.source(), options.overrides(), threads.selected(), files, outputs, where, as_json=printing.json)
+    return None
 
 
 @app.command("verify")
@@ -450,6 +463,7 @@ def sdk_command(
 
 
 register(app)
+register_language_commands(app)
 for _info in app.registered_commands:
     _info.cls = Command
 

@@ -12,6 +12,15 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "run": (
         ("Print the three most probable classes of a picture", "tenon run model.onnx photo.jpg --top 3"),
         ("Run on an array and keep the outputs", "tenon run model.onnx --input image=x.npy --output out.npz"),
+        ("Let a language model go on with a text", "tenon run words.onnx --prompt 'Once upon a time' --max-tokens 20"),
+    ),
+    "chat": (
+        ("Ask one question", "tenon chat words.onnx --prompt 'Why is the sky blue?' --max-tokens 20"),
+        ("Vary the answer, repeatably", "tenon chat words.onnx --prompt Hello --temperature 0.7 --seed 1"),
+    ),
+    "serve": (
+        ("Answer requests of this machine", "tenon serve words.onnx --port 8000"),
+        ("Answer those of others, too, in two threads", "tenon serve words.onnx --host 0.0.0.0 --threads 2"),
     ),
     "benchmark": (
         ("Time two networks in two threads", "tenon benchmark model.onnx model.tflite --threads 2"),

@@ -92,6 +92,8 @@ def read_feeds(
         shape = image_shape(engine.manifest.inputs, name)
         image = read_image(files.image, shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
+    if not feeds and engine.manifest.language is not None:
+        raise InputError("nothing to run on: give a text to go on with (--prompt), or talk to the model (tenon chat)")
     if not feeds and needed:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(needed)}")
     return feeds, image

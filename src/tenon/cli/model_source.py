@@ -18,6 +18,7 @@ from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
+from tenon.network.graph.decoder_shapes import is_open_decoder
 from tenon.network.graph.size_range import Size
 from tenon.options import Options
 from tenon.runtime.bundle.container import is_container
@@ -85,6 +86,11 @@ class ModelArgument:
         values = {name: getattr(value, "tolist", lambda value=value: value)() for name, value in self.values.items()}
         arrays, limits = dict(self.arrays), dict(self.limits)
         return self.sha256, self.bindings, values, self.inputs, self.outputs, arrays, limits
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of ``tenon.compile`` that are about reading the model."""
+        return {"weights": self.weights, "values": self.values, "max": self.limits}
 
     @property
     def bundle(self) -> bool:
@@ -312,7 +318,10 @@ def _engine_or_bundle(
 
 def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
     graph = source.load(progress)
-    bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
+    if is_open_decoder(graph) and not only_speed:
+        bundle = tenon.compile(source.model, options, progress=progress, **source.reading)
+    else:
+        bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
     progress("compile")
     note_open_batches(bundle.program.assumed)
     return bundle

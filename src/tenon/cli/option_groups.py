@@ -317,6 +317,11 @@ class RunOptions(BuildOptions):
 
     no_tuning: NoTuning = False
 
+    context: Annotated[
+        int | None,
+        typer.Option("--context", min=2, help="Tokens that the caches of a language model have room for."),
+    ] = None
+
     gpu: Annotated[
         list[str] | None,
         typer.Option(

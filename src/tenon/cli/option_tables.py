@@ -8,6 +8,7 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Run and measure": ("run", "benchmark", "profile", "validate", "evaluate", "compare", "verify", "bench-op"),
+    "Language models": ("chat", "serve"),
     "Compile and deploy": ("compile", "tune", "convert", "sdk", "targets"),
     "Quantise and optimise": ("quantize", "optimize"),
     "Look inside": ("inspect",),
@@ -60,6 +61,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--data-type",
         "--state",
         "--range",
+        "--context",
     ),
     "Input": (
         "--image",
@@ -76,6 +78,21 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--ground-truth",
         "--metric",
     ),
+    "Text": (
+        "--prompt",
+        "--system",
+        "--max-tokens",
+        "--temperature",
+        "--top-k",
+        "--top-p",
+        "--min-p",
+        "--repetition-penalty",
+        "run --seed",
+        "chat --seed",
+        "--stop",
+        "--grammar",
+    ),
+    "Server": ("--host", "--port", "--queue"),
     "Image preprocessing": (
         "--mean",
         "--scale",
@@ -165,6 +182,7 @@ DEFAULTS: dict[str, str] = {
     "--compile-preprocess": "left to the program",
     "--compiler": "the bundled zig",
     "--config": "no steps",
+    "--context": "as the model was trained for, at most 2048",
     "--crop": "the whole image",
     "--data": NONE,
     "--data-format": FROM_FILE,
@@ -193,6 +211,7 @@ DEFAULTS: dict[str, str] = {
     "--gpu-parameters": "not measured",
     "--gpu": "what the bundle was made with, else none",
     "--ground-truth": NONE,
+    "--grammar": "any text",
     "--head": "recognised from the model",
     "--html": NOT_WRITTEN,
     "--image": NONE,
@@ -209,11 +228,13 @@ DEFAULTS: dict[str, str] = {
     "--match": NONE,
     "--max": NONE,
     "--max-drop": "no limit",
+    "--max-tokens": "until the text ends or the caches are full",
     "--max-error": "0.01; 0.05 in 16 bits; 0.5 if quantised",
     "--max-weights": "no limit",
     "--max-winograd-error": "no limit",
     "--mean": "as the model states, else 0",
     "--metric": "same largest output as in float",
+    "--min-p": "as the model recommends, else 0",
     "--min-sqnr": "no limit",
     "validate --min-sqnr": "40; 27 in fp16 and bf16; 14 if quantised",
     "--minimum-version": "0",
@@ -228,6 +249,8 @@ DEFAULTS: dict[str, str] = {
     "--overlap": "0.45",
     "--pareto": NOT_WRITTEN,
     "--precision": "fp32",
+    "--prompt": NONE,
+    "chat --prompt": "the lines of standard input",
     "--prefix": NONE,
     "--public-key": "signatures are not checked",
     "sign --public-key": "must be given, or --key-file",
@@ -235,6 +258,7 @@ DEFAULTS: dict[str, str] = {
     "--range": "normal numbers for floats, 0 and 1 for integers",
     "--ranges": "found on samples",
     "--ranges-format": "by the ending of the file",
+    "--repetition-penalty": "as the model recommends, else 1",
     "--report": NOT_WRITTEN,
     "--resize": "as the model states, else the input's size",
     "--sampling": "as the model states, else smooth",
@@ -242,7 +266,14 @@ DEFAULTS: dict[str, str] = {
     "evaluate --samples": "all",
     "--scale": "as the model states, else 1",
     "--sha256": "not checked",
+    "run --seed": "another one each time",
+    "chat --seed": "another one each time",
     "--shape": FROM_FILE,
+    "--stop": NONE,
+    "--system": NONE,
+    "--temperature": "as the model recommends, else 0",
+    "--top-k": "as the model recommends, else 0",
+    "--top-p": "as the model recommends, else 1",
     "--state": "as the model or the names of its inputs say",
     "--streams": "one input at a time",
     "--strassen": "2; 0 on microcontrollers",
@@ -324,7 +355,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 WRITTEN = ("--report", "--pareto", "--html", "--dot", "--text", "--draw", "--save-ranges", "--table", "run --output")
 """Options that name a file to write: a place where that is impossible is refused before the work."""
 
-READ = ("--image", "--labels", "--ranges", "--expected", "image")
+READ = ("--image", "--grammar", "--labels", "--ranges", "--expected", "image")
 """Options and arguments that name a file to read: one that is missing is refused before the work."""
 
 

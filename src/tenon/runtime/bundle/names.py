@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tenon.errors import InputError
+
 if TYPE_CHECKING:
     from tenon.machine.targets import Target
 
@@ -78,3 +80,17 @@ def library_name(name: str, target: Target) -> str | None:
 def executable_name(name: str, target: Target) -> str:
     """The file name of the executable."""
     return target.format.executable_name(name)
+
+
+def entry_name(prefix: str, given: str | None, model: str) -> str:
+    """The name of a bundle and its entry point: ``given``, or by that of the model.  Raises InputError for one that C
+    does not take."""
+    name = prefix + (given or identifier(model))
+    if prefix and identifier(name) != name:
+        raise InputError(
+            f"prefix={prefix} makes the name '{name}', which is reserved or too long: {identifier(name)} would "
+            "do (--name, --prefix)"
+        )
+    if identifier(name) != name:
+        raise InputError(f"name={name} is reserved in C: {identifier(name)} would do (--name)")
+    return name

@@ -76,10 +76,9 @@ class Decoder:
 
         At least one of ``tokens`` is left for the next run.
         """
-        count = min(common_prefix(self.tokens, tokens), len(tokens) - 1)
-        if count < len(self.tokens):
-            self.engine.inputs[self._past][...] = count
-            del self.tokens[count:]
+        count = max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1))
+        self.engine.inputs[self._past][...] = count  # also after a run that was interrupted
+        del self.tokens[count:]
         return count
 
     def run(self, tokens: Sequence[int]) -> Array:

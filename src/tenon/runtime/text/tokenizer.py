@@ -54,6 +54,10 @@ class TextTokenizer:
         left_out = frozenset[int]() if special else self.special
         return b"".join(self.pieces[token] for token in tokens if token not in left_out)
 
+    def name(self, number: int) -> str:
+        """The name of a token; "" if there is no such token."""
+        return str(self._library.id_to_token(number) or "")
+
     def number(self, name: str) -> int | None:
         """The number of a token by its name; None if there is no such token."""
         number = self._library.token_to_id(name)

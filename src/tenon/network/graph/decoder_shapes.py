@@ -9,6 +9,12 @@ CONTEXT, CHUNK = 2048, 64
 """Tokens that the caches have room for, and tokens of a run at most, where nothing else is said."""
 
 
+def is_open_decoder(graph: Graph) -> bool:
+    """Whether a graph predicts tokens, and its dimensions are not bound yet."""
+    decodes = graph.text is not None and graph.text.kind == "decoder"
+    return decodes and not all(value.type.bound for value in graph.inputs)
+
+
 def decoder_shapes(graph: Graph, context: int | None = None, chunk: int | None = None) -> list[dict[str, str | int]]:
     """The shapes of both entry points, for a graph whose dimensions are not bound yet: of a token first.
 

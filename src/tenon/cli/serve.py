@@ -1,0 +1,50 @@
+"""``tenon serve``: a language model behind HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tenon.cli.console import note
+from tenon.cli.language_models import opened
+from tenon.cli.model_source import ModelArgument, Threads
+from tenon.errors import InputError
+
+
+def serve(
+    source: ModelArgument,
+    options: Mapping[str, Any],
+    threads: Threads,
+    host: str,
+    port: int,
+    *,
+    queue: int,
+    max_tokens: int | None,
+) -> None:
+    """Answer requests until the process is ended.  Raises InputError for an address that cannot be used."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise InputError("the server needs the package uvicorn: pip install starlette uvicorn") from None
+    from tenon.tools.server.app import ServerLimits, application
+
+    with _listening(host, port) as listener, opened(source, options, threads) as generator:
+        name = Path(source.name).stem
+        served = application(generator, name, ServerLimits(queue, max_tokens))
+        settings = uvicorn.Config(served, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+        shown = f"[{host}]" if ":" in host else host
+        note(f"{name} answers at http://{shown}:{listener.getsockname()[1]}/v1 (Ctrl-C ends it)")
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has ended
+            uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket at an address; port 0 takes a free one."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(f"--host {host} --port {port}: {error.strerror or error}") from error

@@ -1,0 +1,268 @@
+"""Text from a prompt or a conversation, by a language model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeGuard, Unpack
+
+from tenon.errors import InputError, guarded
+from tenon.network.graph.dtype import Array
+from tenon.network.graph.text_model import TextModel
+from tenon.pipeline import Model
+from tenon.pipeline import compile as compile_model
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.bundle.container import is_container
+from tenon.runtime.bundle.manifest import FILE
+from tenon.runtime.engine import Engine, open_bundle
+from tenon.runtime.generation.completion import Completion, Finish
+from tenon.runtime.generation.decoder import Decoder
+from tenon.runtime.text.chat_template import Messages, conversation
+from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, schema_grammar
+from tenon.runtime.text.sampling import Sampling, TokenSampler
+from tenon.runtime.text.text_stream import TextStream
+from tenon.runtime.text.tokenizer import TextTokenizer
+
+Prompt = str | Messages
+"""A text to go on with, or the messages of a conversation, which the model's chat template makes a text of."""
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """The fields of ``Sampling``; None is the value that the model recommends, else the most probable token."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    penalty_window: int | None
+    seed: int | None
+
+
+class Generator:
+    """Generates text with a language model, one text at a time.
+
+        generator = tenon.Generator("model.gguf", threads=4)
+        print(generator.generate("Once upon a time", max_tokens=50).text)
+        for piece in generator.stream([{"role": "user", "content": "Hello"}], temperature=0.7, seed=1):
+            print(piece, end="", flush=True)
+
+    ``model`` is a model, which is compiled with ``options`` (fields of ``tenon.Options``), a bundle, or an engine.
+    The caches keep the tokens of the last text: what the next prompt has in common with it is not computed again.
+
+    Raises InputError for a network that is no language model or has no tokenizer, and as ``tenon.compile`` and
+    ``tenon.open`` do.
+    """
+
+    @guarded
+    def __init__(self, model: Model | Bundle | Engine, *, threads: int = 1, **options: Any) -> None:
+        self.engine = _engine(model, threads, options)
+        text = self.engine.text
+        if text is None or text.kind != "decoder":
+            raise InputError(f"'{self.engine.name}' is no language model that predicts tokens")
+        self.text: TextModel = text
+        self.tokenizer = TextTokenizer.of(text)
+        self._decoder = Decoder(self.engine, text)
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt and its continuation."""
+        return self._decoder.room
+
+    @cached_property
+    def _grammars(self) -> TokenGrammars:
+        return TokenGrammars(self.tokenizer, self.text.eos, self._decoder.vocabulary)
+
+    def tokens_of(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt.  Raises InputError for an empty one, and for one that leaves no room in the caches,
+        ModelError for a chat template that fails."""
+        if isinstance(prompt, str):
+            tokens = self.tokenizer.encode(prompt)
+        else:
+            text = conversation(self.text.chat_template, prompt, self._special_names())
+            tokens = self.tokenizer.encode(text, special=False)
+        if not tokens and self.text.bos is not None:
+            tokens = [self.text.bos]
+        if not tokens:
+            raise InputError("the prompt is empty")
+        if len(tokens) >= self.context:
+            raise InputError(
+                f"the prompt has {len(tokens)} tokens, and the caches have room for {self.context}: shorten it, or "
+                "compile the model with more (--context, context=...)"
+            )
+        return tokens
+
+    def _special_names(self) -> dict[str, str]:
+        """The names of the tokens at the beginning and the end of texts, which chat templates refer to."""
+        ids = {"bos_token": self.text.bos, "eos_token": next(iter(self.text.eos), None), "pad_token": self.text.pad}
+        return {name: self.tokenizer.name(number) for name, number in ids.items() if number is not None}
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] | str = (),
+        grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        **sampling: Unpack[SamplingKeywords],
+    ) -> Completion:
+        """Go on with a prompt, or answer the last message of a conversation.
+
+        At most ``max_tokens`` tokens are generated; the text ends before one of the strings ``stop``, and follows
+        ``grammar``, a JSON schema or the path of a grammar's file.  The other arguments are fields of ``Sampling``.
+        Raises InputError for bad arguments and a prompt that is too long.
+        """
+        stream = self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, **sampling)
+        for _ in stream:
+            pass
+        return stream.completion
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] | str = (),
+        grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        **sampling: Unpack[SamplingKeywords],
+    ) -> Generation:
+        """The same piece by piece: an iterator over texts, whose ``completion`` is the whole afterwards."""
+        if max_tokens is not None and max_tokens < 0:
+            raise InputError(f"max_tokens={max_tokens}: it is 0 or more")
+        ends = (stop,) if isinstance(stop, str) else tuple(stop)
+        how = Sampling.of(self.text.generation).changed(sampling)
+        state = None if grammar is None else self._grammars.parse(_grammar_text(grammar))
+        limit = self.context if max_tokens is None else max_tokens
+        return Generation(self, self.tokens_of(prompt), how, TextStream(ends), state, limit)
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Generator('{self.engine.name}', context={self.context})"
+
+
+class Generation:
+    """A text that is being generated: an iterator over its pieces.  ``completion`` is what there is of it so far."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        prompt: list[int],
+        sampling: Sampling,
+        stream: TextStream,
+        grammar: TokenGrammar | None,
+        limit: int,
+    ) -> None:
+        self._generator, self._decoder = generator, generator._decoder
+        self._sampler, self._stream, self._grammar, self._limit = TokenSampler(sampling, prompt), stream, grammar, limit
+        self._prompt = prompt
+        self._tokens = list[int]()
+        self.completion = Completion("", (), "length", len(prompt), 0, 0.0, 0.0)
+        self._pieces = self._run()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def _run(self) -> Iterator[str]:
+        began = perf_counter()
+        kept = self._decoder.keep(self._prompt)
+        logits = self._decoder.run(self._prompt[kept:])
+        prompted = perf_counter()
+        self.completion = replace(self.completion, reused_tokens=kept, prompt_seconds=prompted - began)
+        text, finish = "", None
+        while finish is None:
+            finish, piece = self._next(logits)
+            text += piece
+            seconds, tokens = perf_counter() - prompted, tuple(self._tokens)
+            shown = finish or "length"
+            self.completion = replace(self.completion, text=text, tokens=tokens, finish=shown, seconds=seconds)
+            if piece:
+                yield piece
+            if finish is None:
+                logits = self._decoder.run(self._tokens[-1:])
+
+    def _next(self, logits: Array) -> tuple[Finish | None, str]:
+        """The text of the next token, and why the text ends with it, if it does."""
+        if len(self._tokens) >= self._limit:
+            return self._ended("length")
+        token = self._sampler.choose(logits, self._grammar.allowed() if self._grammar else None)
+        if token in self._generator.text.eos:
+            return self._ended("stop")
+        self._tokens.append(token)
+        piece = self._stream.add(self._generator.tokenizer.bytes_of([token]))
+        complete = self._grammar is not None and self._grammar.add(token)
+        if self._stream.stopped or complete:
+            return self._ended("stop", piece)
+        if len(self._tokens) >= self._limit:
+            return self._ended("length", piece)
+        if len(self._decoder.tokens) >= self._decoder.room:
+            return self._ended("context", piece)
+        return None, piece
+
+    def _ended(self, why: Finish, piece: str = "") -> tuple[Finish, str]:
+        return why, piece + self._stream.finish()
+
+
+@guarded
+def generate(
+    model: Model | Bundle | Engine,
+    prompt: Prompt,
+    *,
+    max_tokens: int | None = None,
+    stop: Sequence[str] | str = (),
+    grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    options: Mapping[str, Any] | None = None,
+    **sampling: Unpack[SamplingKeywords],
+) -> Completion:
+    """Go on with a prompt, or answer the last message of a conversation, by a language model.
+
+    ``model`` and ``threads`` are as for ``Generator``, ``options`` those of a compilation; the other arguments are
+    those of ``Generator.generate``.  To generate several texts, keep a ``Generator``.
+    """
+    generator = Generator(model, threads=threads, **(options or {}))
+    try:
+        return generator.generate(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, **sampling)
+    finally:
+        if not isinstance(model, Engine):
+            generator.close()
+
+
+def _engine(model: Model | Bundle | Engine, threads: int, options: Mapping[str, Any]) -> Engine:
+    if isinstance(model, Engine):
+        return model
+    if not isinstance(model, Bundle) and not _is_bundle(model):
+        return open_bundle(compile_model(model, threads=threads, **options), threads=threads)
+    if options:
+        raise InputError(f"a bundle is compiled already: leave out {', '.join(options)}")
+    return open_bundle(model, threads=threads)
+
+
+def _is_bundle(model: Model) -> TypeGuard[str | os.PathLike[str]]:
+    if not isinstance(model, str | os.PathLike):
+        return False
+    return is_container(model) or os.path.isfile(os.path.join(model, FILE))  # noqa: PTH113, PTH118  # no OSError
+
+
+def _grammar_text(grammar: Mapping[str, Any] | str | os.PathLike[str]) -> str:
+    return schema_grammar(grammar) if isinstance(grammar, Mapping) else read_grammar(Path(grammar))

@@ -1,0 +1,1 @@
+"""Language models behind HTTP, with the endpoints of OpenAI's API."""
