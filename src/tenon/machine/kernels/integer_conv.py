@@ -23,6 +23,7 @@ from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.widened_results import WidenedResult
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
@@ -184,9 +185,10 @@ class IntegerEnds:
         if self.s.added is not None:
             total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
         value = self.s.requantize(total, factors)
-        if extra:
+        wide = WidenedResult.of(self.k, value, self.s.requantize.zero) if extra else None
+        if extra and wide is None:
             value = self.k.let("r", value)
-        value = conv.epilogue(value, *extra)
+        value = conv.epilogue(value, *extra) if wide is None else wide.through(conv.epilogue, *extra)
         if self.mask is not None and value.type.dtype.is_float:
             value = select(self.mask.vec(lanes)[at], value, 0.0)
         elif self.mask is not None:

@@ -101,7 +101,7 @@ def rounded_to_even(x: Expr, zero: int, low: int, high: int, dtype: DType) -> Ex
     """An f32 rounded, halves to even, plus ``zero``, between ``low`` and ``high``."""
     bounded = minimum(maximum(x, float(low - zero)), float(high - zero))
     # Added to a float whose last digit counts ones, a number is rounded as floats are: halves to even.
-    return cast(bitcast(bounded + _ONES, I32) + (zero - _ONES_BITS), dtype)
+    return cast(bitcast(bounded + ONES, I32) + (zero - ONES_BITS), dtype)
 
 
 # ------------------------------------------------------------------------------------- floats in integers
@@ -145,8 +145,9 @@ def in_integers(s: Requantize, values: Array, largest: Array) -> tuple[Requantiz
     return replace(s, rounding="even", rows=("multiplier", "offset", "right"), left=left), rows
 
 
-_ONES = 1.5 * 2.0**23
-_ONES_BITS = 0x4B400000
+ONES = 1.5 * 2.0**23
+"""A float whose last digit counts ones, as do those within 2**22 of it."""
+ONES_BITS = 0x4B400000
 
 
 def _doubly(total: Expr, given: dict[str, Expr], *, wide: bool) -> Expr:
