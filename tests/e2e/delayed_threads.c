@@ -29,13 +29,13 @@ static void pause_at_random(void) {
   })
 #include "threads.c"
 
-enum { TURNS = 7, THREADS = 2 }; /* a run is phases 0, 1, 0, 1, 0, 1, 2 */
+enum { TURNS = 7 }; /* a run is phases 0, 1, 0, 1, 0, 1, 2 */
 
-static int parts, repeated;
+static int threads, parts, repeated;
 
 static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
   (void)weights, (void)states, (void)activations, (void)phase, (void)index;
-  __atomic_add_fetch(&parts, THREADS / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
+  __atomic_add_fetch(&parts, threads / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
 }
 
 static int next(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase) {
@@ -46,12 +46,13 @@ static int next(const uint8_t *weights, uint8_t *states, uint8_t *activations, i
 
 int main(int argc, char **argv) {
   const int rounds = argc > 1 ? atoi(argv[1]) : 100;
+  threads = argc > 2 ? atoi(argv[2]) : 2;
   for (int i = 0; i < rounds; i++) {
-    TenonThreadPool *pool = tenon_thread_pool_start(part, next, THREADS);
+    TenonThreadPool *pool = tenon_thread_pool_start(part, next, threads);
     if (pool == NULL) return 1;
     for (int j = 0; j < 4; j++) tenon_thread_pool_run(pool, NULL, NULL, NULL);
     tenon_thread_pool_stop(pool);
   }
-  printf("%d of %d\n", parts, rounds * 4 * TURNS * THREADS);
-  return parts != rounds * 4 * TURNS * THREADS;
+  printf("%d of %d\n", parts, rounds * 4 * TURNS * threads);
+  return parts != rounds * 4 * TURNS * threads;
 }

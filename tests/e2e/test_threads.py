@@ -250,8 +250,10 @@ def with_pool(name: str, place: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_no_wake_up_is_lost(tmp_path: Path) -> None:
-    """Threads that are descheduled between the decision to sleep and sleeping, or before they wake others."""
+    """Threads that are descheduled between the decision to sleep and sleeping, or before they wake others; of six,
+    finished parts are counted in two groups."""
     assert with_pool("delayed_threads.c", tmp_path, "500") == (0, "28000 of 28000\n")
+    assert with_pool("delayed_threads.c", tmp_path, "30", "6") == (0, "5040 of 5040\n")
 
 
 def test_workers_are_woken_for_long_runs_only(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 /* Thread pool that runs the parts of every phase of a network.
 
-   Each thread first runs its own part, always the same one, for cache locality.  Then it takes parts that no thread has
-   started, so that a descheduled or sleeping thread delays a phase by at most one part.  The thread that finishes the
-   last part asks the network for the next phase and opens it.
+   Each thread first runs its own part, always the same one, for cache locality.  Then, unless the phase ends soon, it takes
+   parts that no thread has started, so that a descheduled or sleeping thread delays a phase by at most one part.  The thread
+   that finishes the last part asks the network for the next phase and opens it.  Who finishes last is counted by groups of
+   parts, and then the groups: many processors that change one number wait for each other.
 
    What is opened has a number, a turn, counted over all runs: every phase, as often as it comes, and the idle time after a
    run.  Waiting threads spin on the number for a few microseconds, the usual wait for evenly distributed work, and then
@@ -33,6 +34,8 @@
 #endif
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
+enum { GROUP = 4 }; /* parts that are counted together */
+enum { GRACE = 40 }; /* spins before a thread takes parts of others, most of which have been started by then */
 enum { WORTH_WAKING = 200000, SOON = 20000 }; /* nanoseconds; SOON is about as long as threads spin */
 
 #define OWN_LINE __attribute__((aligned(CACHE_LINE)))
@@ -47,11 +50,16 @@ typedef struct {
 #endif
 } Worker;
 
+typedef struct {
+  uint32_t left OWN_LINE; /* unfinished parts of the open phase */
+  uint32_t parts;         /* all parts */
+} PartGroup;
+
 struct TenonThreadPool {
   uint32_t turn OWN_LINE;  /* the number of the open turn */
   int phase;               /* the network's phase in it; -1: idle */
   uint32_t sleeping;       /* threads that sleep, or are about to */
-  uint32_t left OWN_LINE;  /* unfinished parts of the open phase */
+  uint32_t left OWN_LINE;  /* groups with unfinished parts */
   uint32_t idle OWN_LINE;  /* the turn in which the last run ended */
   const uint8_t *constantWeight;
   uint8_t *mutableWeight, *activations;
@@ -60,8 +68,9 @@ struct TenonThreadPool {
   TenonWatch *watch;
   void *watched;
   uint32_t stopped;
-  int threads, started;
+  int threads, started, groups;
   Worker *workers;
+  PartGroup *group;
   uint64_t alone;    /* the duration of a run by the caller alone, in nanoseconds, or until there is one the last run's */
   uint64_t ended;    /* when the last run ended */
   uint32_t measured; /* whether there was a run by the caller alone */
@@ -88,11 +97,17 @@ static void sleep_in(TenonThreadPool *pool, uint32_t turn) {
 #endif
 }
 
-static void wait_while(TenonThreadPool *pool, uint32_t turn) {
-  for (int i = 0; i < SPINS; i++) {
-    if (__atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE) != turn) return;
+/* Whether a turn ends within so many spins. */
+static int ends_within(const TenonThreadPool *pool, uint32_t turn, int spins) {
+  for (int i = 0; i < spins; i++) {
+    if (__atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE) != turn) return 1;
     pause_processor();
   }
+  return 0;
+}
+
+static void wait_while(TenonThreadPool *pool, uint32_t turn) {
+  if (ends_within(pool, turn, SPINS)) return;
   /* Sequentially consistent, as in open_turn: either open_turn sees the count, or this thread the new number.  Each
      thread takes itself off the count, because who opens a turn cannot tell those that it wakes from those that have
      finished its part already and are about to sleep. */
@@ -106,7 +121,6 @@ static void wait_while(TenonThreadPool *pool, uint32_t turn) {
    ended. */
 static void open_turn(TenonThreadPool *pool, uint32_t turn, int phase) {
   if (pool->watch != NULL) pool->watch(pool->watched, phase);
-  __atomic_store_n(&pool->left, (uint32_t)pool->threads, __ATOMIC_RELAXED);
   __atomic_store_n(&pool->phase, phase, __ATOMIC_RELEASE);
   if (phase < 0) __atomic_store_n(&pool->idle, turn, __ATOMIC_RELAXED);
   __atomic_store_n(&pool->turn, turn, __ATOMIC_SEQ_CST);
@@ -120,16 +134,31 @@ static int phase_after(const TenonThreadPool *pool, int phase) {
   return pool->next(pool->constantWeight, pool->mutableWeight, pool->activations, phase);
 }
 
-/* Run the thread's own part of a turn's phase, then parts that no thread has started.  Where the turn has ended, all are. */
+/* Count a finished part; returns whether it was the last one.  Who finishes a group sets its number for the next turn, which
+   is not open before all groups are finished. */
+static int was_last(TenonThreadPool *pool, int part) {
+  PartGroup *group = &pool->group[part / GROUP];
+  if (__atomic_sub_fetch(&group->left, 1, __ATOMIC_ACQ_REL) != 0) return 0;
+  __atomic_store_n(&group->left, group->parts, __ATOMIC_RELAXED);
+  if (pool->groups == 1) return 1;
+  if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) != 0) return 0;
+  __atomic_store_n(&pool->left, (uint32_t)pool->groups, __ATOMIC_RELAXED);
+  return 1;
+}
+
+/* Run a part of a turn's phase, unless a thread has started it.  Where the turn has ended, all parts are. */
+static void run_part(TenonThreadPool *pool, uint32_t turn, int phase, int part) {
+  uint32_t *claimed = &pool->workers[part].claimed, before = turn - 1;
+  if (__atomic_load_n(claimed, __ATOMIC_RELAXED) != before) return;
+  if (!__atomic_compare_exchange_n(claimed, &before, turn, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads);
+  if (was_last(pool, part)) open_turn(pool, turn + 1, phase_after(pool, phase));
+}
+
 static void take_part(TenonThreadPool *pool, uint32_t turn, int phase, int index) {
-  for (int i = 0; i < pool->threads; i++) {
-    const int part = (index + i) % pool->threads;
-    uint32_t before = turn - 1;
-    if (!__atomic_compare_exchange_n(&pool->workers[part].claimed, &before, turn, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-      continue;
-    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads);
-    if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) == 0) open_turn(pool, turn + 1, phase_after(pool, phase));
-  }
+  run_part(pool, turn, phase, index);
+  if (ends_within(pool, turn, GRACE)) return;
+  for (int i = 1; i < pool->threads; i++) run_part(pool, turn, phase, (index + i) % pool->threads);
 }
 
 static uint64_t nanoseconds(void) {
@@ -207,15 +236,27 @@ static int start_worker(Worker *worker) {
 }
 
 TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, TenonNext *next, int threads) {
-  void *memory, *workers;
+  void *memory, *workers, *parts;
+  const int groups = (threads + GROUP - 1) / GROUP;
   if (posix_memalign(&memory, CACHE_LINE, sizeof(TenonThreadPool)) != 0) return NULL;
   if (posix_memalign(&workers, CACHE_LINE, sizeof(Worker) * (size_t)threads) != 0) {
     free(memory);
     return NULL;
   }
+  if (posix_memalign(&parts, CACHE_LINE, sizeof(PartGroup) * (size_t)groups) != 0) {
+    free(workers);
+    free(memory);
+    return NULL;
+  }
   TenonThreadPool *pool = memory;
-  *pool = (TenonThreadPool){.phase = -1, .run = run, .next = next, .threads = threads};
+  *pool = (TenonThreadPool){.phase = -1, .run = run, .next = next, .threads = threads, .groups = groups};
   pool->workers = workers;
+  pool->group = parts;
+  pool->left = (uint32_t)groups;
+  for (int i = 0; i < groups; i++) {
+    const uint32_t count = (uint32_t)(threads - i * GROUP < GROUP ? threads - i * GROUP : GROUP);
+    pool->group[i] = (PartGroup){.left = count, .parts = count};
+  }
 #if defined(__linux__)
   pool->avoided = -1;
   if (sched_getaffinity(0, sizeof(pool->processors), &pool->processors) != 0) CPU_ZERO(&pool->processors);
@@ -278,5 +319,6 @@ void tenon_thread_pool_stop(TenonThreadPool *pool) {
   open_turn(pool, pool->turn + 1, -1);
   for (int i = 1; i < pool->started; i++) pthread_join(pool->workers[i].id, NULL);
   free(pool->workers);
+  free(pool->group);
   free(pool);
 }
