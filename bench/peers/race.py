@@ -28,11 +28,11 @@ WRONG = 1e-3
 
 @dataclass(frozen=True)
 class Net:
-    """A network, and the processors it runs on."""
+    """A network, and the processors it runs on: a list, or the first one."""
 
     name: str
     threads: int
-    cpu: int
+    cpu: str
 
 
 @dataclass

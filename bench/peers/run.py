@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="start no network after so many")
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile everything before the first round")
     parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
-    parser.add_argument("--cpu", type=int, default=0, help="the first processor to use")
+    parser.add_argument("--cpu", default="0", help="the first processor to use, or all of them, as in 0,2,4,6")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "peers" / "report", help="folder of the results")

@@ -1,4 +1,4 @@
-"""One runtime with one model, in a process of its own: python worker.py RUNTIME MODEL THREADS CPU INPUT.npz
+"""One runtime with one model, in a process of its own: python worker.py RUNTIME MODEL THREADS CPUS INPUT.npz
 
 Speaks JSON lines on standard output: what is ready, how far its answer is from the reference's in expected.npz
 beside INPUT.npz, then one list of milliseconds for every line "SECONDS" on standard input; "SECONDS urgent" lets
@@ -44,8 +44,11 @@ def _distance(got: Array, want: Array) -> float:
     return min(float(np.abs(candidate - want).max()) for candidate in candidates)
 
 
-def processors(first: int, count: int) -> list[int]:
-    """So many processors, from ``first`` on, one of each core before any core's second."""
+def processors(given: str, count: int) -> list[int]:
+    """So many processors: of a list, or from the number given on, one of each core before any core's second."""
+    first, *others = map(int, given.split(","))
+    if others:
+        return [first, *others][:count]
     numbers = sorted(n for n in os.sched_getaffinity(0) if n >= first)
     return sorted(numbers, key=lambda number: (_place(number), number))[:count]
 
@@ -87,7 +90,7 @@ def main() -> None:
         channel.flush()
 
     runtime, model, threads, cpu, given = sys.argv[1:]
-    os.sched_setaffinity(0, processors(int(cpu), int(threads)))
+    os.sched_setaffinity(0, processors(cpu, int(threads)))
     try:
         x = np.ascontiguousarray(np.load(given)["input"])
         from contenders import CONTENDERS
