@@ -127,7 +127,7 @@ def test_answers_of_riscv_hwprobe_decide(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["x86-64", "aarch64", "riscv64"])
 def test_libtenon_knows_all_features_that_targets_ask_for(family: str) -> None:
-    known = {*re.findall(r'\{"(\w+)", ', PROCESSOR), "sve256", "sve512", "sve128", "sve1024", "sve2048"}
+    known = {*re.findall(r'\{"(\w+)", ', PROCESSOR), "sve256", "sve512", "sve128", "sve1024", "sve2048", "sme512"}
     asked = {
         feature for row in targets().values() if row.host and row.host.family == family for feature in row.host.features
     }

@@ -39,9 +39,10 @@ class Host:
     """What a machine must be for Tenon to run the target's code in its own process.
 
     ``family`` is the name that ``host_cpu.processor`` has for it, ``system`` that of ``host_cpu.system``; ``features``
-    are flags of /proc/cpuinfo, of RISC-V its extensions, and "sve256" for SVE registers of that length.  Of the targets
-    that fit and are not only ``tuned`` for one processor, "host" is the one that asks for the most.  ``triple``
-    replaces the target's for code that is loaded into Python, where they differ.
+    are flags of /proc/cpuinfo, of RISC-V its extensions, and "sve256" for SVE registers of that length, "sme512" for
+    those of SME's streaming mode.  Of the targets that fit and are not only ``tuned`` for some processors, "host" is
+    the one that asks for the most.  ``triple`` replaces the target's for code that is loaded into Python, where they
+    differ.
     """
 
     family: str

@@ -48,7 +48,8 @@ def flags() -> frozenset[str]:
     """The features that the first processor lists.  The system asks every processor for the rest of the file, which
     takes its time."""
     known = features(_listed)
-    return known | {f"sve{_sve_bits()}"} if "sve" in known else known
+    lengths = {"sve": 51, "sme": 64}  # PR_SVE_GET_VL, PR_SME_GET_VL
+    return known | {f"{name}{_vector_bits(question)}" for name, question in lengths.items() if name in known}
 
 
 def features(listed: Callable[[str], str]) -> frozenset[str]:
@@ -59,11 +60,11 @@ def features(listed: Callable[[str], str]) -> frozenset[str]:
     return frozenset((listed("flags") or listed("Features")).split())  # the latter on Arm
 
 
-def _sve_bits() -> int:
-    """The length of SVE's registers, as the system has set it for this thread (PR_SVE_GET_VL)."""
+def _vector_bits(question: int) -> int:
+    """The length of registers, as the system has set it for this thread; ``question`` is that of prctl."""
     import ctypes
 
-    length: int = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
+    length: int = ctypes.CDLL(None).prctl(question, 0, 0, 0, 0)
     return 8 * (length & 0xFFFF) if length > 0 else 0
 
 

@@ -87,19 +87,27 @@ static const struct {
 } features[] = {
     {"fphp", HWCAP, 9},     {"asimdhp", HWCAP, 10}, {"asimddp", HWCAP, 20}, {"sve", HWCAP, 22},
     {"asimdfhm", HWCAP, 23}, {"sve2", HWCAP2, 1},    {"i8mm", HWCAP2, 13},   {"bf16", HWCAP2, 14},
+    {"sme", HWCAP2, 23},
 };
 
-/* The length of SVE's registers comes with them: "sve256". */
-void tn_processor_features(char *text, size_t size) {
-  enum { GET_VECTOR_LENGTH = 51, BYTES = 0xffff };
+/* The length of registers in bits, behind the name of the instruction set whose vectors they are. */
+static void add_length(char *text, size_t size, const char *name, long question) {
+  enum { BYTES = 0xffff };
   char length[32];
+  const long vector = syscall(SYS_prctl, question, 0, 0, 0, 0);
+  if (vector <= 0) return;
+  snprintf(length, sizeof length, "%s%ld", name, 8 * (vector & BYTES));
+  add_feature(text, size, length);
+}
+
+/* The length of SVE's registers comes with them, "sve256", and that of the streaming mode's. */
+void tn_processor_features(char *text, size_t size) {
+  enum { SVE_GET_VL = 51, SME_GET_VL = 64 };
   text[0] = 0;
   for (size_t i = 0; i < sizeof features / sizeof *features; i++)
     if (getauxval(features[i].word) >> features[i].bit & 1) add_feature(text, size, features[i].name);
-  const long vector = syscall(SYS_prctl, GET_VECTOR_LENGTH, 0, 0, 0, 0);
-  if (vector <= 0) return;
-  snprintf(length, sizeof length, "sve%ld", 8 * (vector & BYTES));
-  add_feature(text, size, length);
+  add_length(text, size, "sve", SVE_GET_VL);
+  add_length(text, size, "sme", SME_GET_VL);
 }
 
 #elif defined(__riscv) && defined(__linux__)
