@@ -6,8 +6,9 @@ from; the program runs on the target, and the resulting memory is compared with 
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +18,11 @@ from byte_products import NAMES, interleaved, operands, products
 from covering_cases import covering
 from interpret import interpret
 from launched_kernels import ASK, Launched, program_of
-from lowered import run_lowered
+from lowered import make_site, run_lowered, run_site, settle
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
+from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernels.machine import Machine, in_halves
@@ -30,6 +32,8 @@ from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case
+from tenon.network.ops.conv import Conv as Convolution
+from tenon.network.ops.integer_conv import IntegerConv
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import RemoteBundle
@@ -123,6 +127,44 @@ def test_arithmetic_in_bf16(target: str) -> None:
         interpret(kernel, after)
         records.append(Launched(kernel.name, kernel, [a, b, y], after))
     assert_equal(records, find(target))
+
+
+def outer_cases() -> Iterator[Case]:
+    """Convolutions of whole numbers, whose sums are exact in f32, of bf16 and of bytes."""
+    rng = np.random.default_rng(5)
+    for case in Convolution.cases():
+        given = case.arrays()
+        arrays: list[Array | None] = [
+            None if a is None else np.rint(4 * rng.standard_normal(a.shape)).astype(np.float32) for a in given
+        ]
+        if arrays[0] is not None and arrays[0].ndim < 5:
+            yield replace(case, inputs=tuple(arrays), label=f"whole {case.label}")
+            for i, a in enumerate(arrays[:2]):
+                arrays[i] = None if a is None else _bf16(rng, a.size).reshape(a.shape)
+            yield replace(case, inputs=tuple(arrays), label=f"bf16 {case.label}")
+    yield from IntegerConv.cases()
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))])
+def test_outer_products(part: int) -> None:
+    """Convolutions that SME multiplies, by an eighth of the cases each.  QEMU before 9.0 adds products of bytes to the
+    wrong sums: these are computed without SME there."""
+    skip_without_device("aarch64-sme")
+    row, records = find("aarch64-sme"), list[Launched]()
+    for case in itertools.islice(outer_cases(), part, None, 8):
+        site = make_site(case.op, case.arrays(), row.machine, case.constant)
+        algorithm = next((each for each in case.op.candidates(site) if isinstance(each, OuterProducts)), None)
+        if algorithm is None:
+            continue
+
+        def execute(kernel: Kernel, views: list[Array], label: str = case.label) -> None:
+            before = [v.copy() for v in views]
+            interpret(kernel, views)
+            records.append(Launched(f"outer products {label}", kernel, before, [v.copy() for v in views]))
+
+        run_site(case.op, settle(case.op, replace(site, algorithm=algorithm)), case.arrays(), execute=execute)
+    assert len(records) > 5
+    assert_equal(records, row)
 
 
 def _bf16(rng: np.random.Generator, count: int) -> Array:

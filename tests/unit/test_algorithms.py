@@ -27,6 +27,7 @@ from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.isa.short_products import MADD_I16
+from tenon.machine.isa.sme import OUTER_I8
 from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
@@ -105,6 +106,7 @@ PROBLEMS: dict[str, Problem] = {
     "integer": integers((6, 6)),
     **dict.fromkeys(("product-blocks", "integer-widened", "integer-winograd"), integers((6, 6))),
     "integer-inner-products": integers((6, 6)),
+    "outer-products": integers((6, 6)),
     **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
@@ -123,6 +125,7 @@ UNITS = {
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "product-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
+    "outer-products": (*MACHINE.products, OUTER_I8),
     **dict.fromkeys(("integer-widened", "integer-inner-products", "integer-winograd"), (DOT4, DOT4_SIGNED, MADD_I16)),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),
     **dict.fromkeys(("pairs", "pairs-depthwise", "pairs-winograd"), (DOT2_I16,)),

@@ -21,6 +21,7 @@ from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
 from tenon.machine.algorithms.integers import IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
+from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.algorithms.product_blocks import ProductBlocks
 from tenon.machine.algorithms.separable import Separable
 from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableTiled
@@ -45,6 +46,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerDirect,
     IntegerDepthwise,
     ProductBlocks,
+    OuterProducts,
     IntegerWidened,
     IntegerInnerProducts,
     IntegerWinograd,
@@ -111,6 +113,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
     kinds: tuple[type[Algorithm], ...] = (
         Direct,
         ProductBlocks,
+        OuterProducts,
         TileProducts,
         TileMatrices,
         Tiled,

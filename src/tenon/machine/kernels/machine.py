@@ -79,6 +79,14 @@ class Machine:
         """The unit for products of blocks of two positions of images of a type by two channels, if it has one."""
         return next((unit for unit in self.products if unit.x is dtype and unit.shape[:2] == (2, 2)), None)
 
+    def outer(self, dtype: DType) -> ProductUnit | None:
+        """The unit for outer products of images of a type and weights, if it has one."""
+        return next((unit for unit in self.products if unit.x is dtype and unit.operation.startswith("outer_")), None)
+
+    def wants_blocks(self, dtype: DType) -> bool:
+        """Whether a unit for products of images of a type wants blocks of channels of its own."""
+        return any(unit(dtype) is not None for unit in (self.tiles, self.blocks, self.outer))
+
     @property
     def rounds_in_integers(self) -> bool:
         """Whether sums times factors in f32 are computed faster in fixed point (``requantize.even_factors``): without

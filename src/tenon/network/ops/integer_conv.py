@@ -191,8 +191,8 @@ class IntegerConv(IntegerProduct):
             read = integer_conv.columns(last.kernel, last.stride, last.out)
             halo = (*halo[:-1], (last.before, max(last.reach, read - last.before - last.size)))
         image, output = Layout(self.x_block(site), halo, self.x_zero), Layout(block, ((0, 0),) * (x.rank - 2))
-        units = site.machine.tiles(x.dtype) or site.machine.blocks(x.dtype)
-        asked = site.machine.launch is not None or units is not None or site.machine.has("madd_i16")
+        units = site.machine.wants_blocks(x.dtype)
+        asked = site.machine.launch is not None or units or site.machine.has("madd_i16")
         problem = self.problem(site) if asked else None
         if problem is not None and (algorithm := self.algorithm(site)) is not None:
             image, output = algorithm.layouts((problem,), image, output)
@@ -203,8 +203,7 @@ class IntegerConv(IntegerProduct):
         known = i in site.extras or (i == ADDED and adds(site))
         if i is None:  # a depthwise convolution reads as many lanes as it stores
             known = self.group == 1 or site.output.dims[1] % _WIDEST == 0
-        units = site.machine.tiles(site.input(0).dtype) or site.machine.blocks(site.input(0).dtype)
-        return known and units is not None and self.pair_numbers(site) is None
+        return known and site.machine.wants_blocks(site.input(0).dtype) and self.pair_numbers(site) is None
 
     def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:
         """The layouts of all inputs but the first: the result's for the added tensor and the epilogue's operands."""

@@ -1,0 +1,250 @@
+"""Arm's SME: outer products of vectors of 512 bits, added to four tiles of 16 rows by 16 columns of sums.
+
+The rows of a tile are output channels and its columns neighbouring positions.  ``outer_f32``, ``outer_bf16``,
+``outer_i8`` and ``outer_u8`` (positions without sign) make a block of sums, from their bias on, over all steps of a
+nest of loops, and store them as fours of channels.  A step loads some words of each position into as many vectors, by
+one instruction that takes these apart, and as many vectors of weights for each tile of channels.
+
+Sums of f32 are fused multiply-adds in the order of the inputs.  Those of bf16 round to odd as ``isa.bf16.DOT2_ODD``
+does; integers are exact.  Flushing of subnormal numbers follows FPCR for f32, and always happens for bf16.
+
+The streaming mode, which vectors of that length and tiles need, begins and ends with every block, so that the rest of a
+kernel is code of any processor.  Kernels ask Linux for the length of vectors of that mode when the first of them runs
+(prctl PR_SME_GET_VL, which fails without SME), and compute by NEON where it is not 512 bits.  Those of bytes also
+check one product, which emulators get wrong; TENON_UNCHECKED_OUTER_PRODUCTS leaves the check out, to count on these.
+Source: Arm Architecture Reference Manual Supplement, The Scalable Matrix Extension (DDI 0616).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenon.machine.isa.base import Assembly, ProductUnit
+from tenon.machine.isa.frame import LOCAL
+from tenon.network.graph.dtype import DType
+
+_TIME = 4.0
+"""A quarter of an outer product's 256 multiply-adds would be sixteen vectors of NEON; one a cycle beside four of those
+is not measured, but what processors with the unit are said to do."""
+
+OUTER_F32 = ProductUnit("outer_f32", DType.F32, DType.F32, DType.F32, (16, 16, 1), _TIME)
+OUTER_BF16 = ProductUnit("outer_bf16", DType.BF16, DType.BF16, DType.F32, (16, 16, 2), _TIME)
+OUTER_I8 = ProductUnit("outer_i8", DType.I8, DType.I8, DType.I32, (16, 16, 4), _TIME)
+OUTER_U8 = ProductUnit("outer_u8", DType.U8, DType.I8, DType.I32, (16, 16, 4), _TIME)
+
+SIDE = 16
+"""Rows and columns of a tile, and words of a vector."""
+TILES = 4
+"""Tiles of sums of 32 bits."""
+
+_PRODUCTS = {
+    "outer_f32": ("fmopa", "s"),
+    "outer_bf16": ("bfmopa", "h"),
+    "outer_i8": ("smopa", "b"),
+    "outer_u8": ("sumopa", "b"),
+}
+_CLOBBERED = ", ".join(f'"{name}"' for name in ("cc", "memory", "x12", "p0", "p1", "p2", *(f"v{i}" for i in range(32))))
+_CONDITION = "defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)"
+_BYTES_RIGHT = """\
+#ifndef TENON_UNCHECKED_OUTER_PRODUCTS
+static int outer_bytes_right(void) { /* QEMU before 9.0 adds products of bytes to the wrong sums */
+  int8_t a[64];
+  int32_t sums[16];
+  for (int i = 0; i < 64; i++) a[i] = (int8_t)(37 * i);
+  __asm__ volatile(
+    ".arch_extension sme\\nsmstart\\nptrue p0.b\\nzero {za}\\nld1w {z0.s}, p0/z, [%[a]]\\n"
+    "smopa za0.s, p0/m, p0/m, z0.b, z0.b\\nmov w12, #0\\nst1w {za0h.s[w12, 0]}, p0, [%[sums]]\\nsmstop"
+    : : [a] "r"(a), [sums] "r"(sums) : CLOBBERED);
+  for (int i = 0; i < 16; i++)
+    for (int k = 0; k < 4; k++) sums[i] -= a[k] * a[4 * i + k];
+  for (int i = 1; i < 16; i++) sums[0] |= sums[i];
+  return sums[0] == 0;
+}
+#else
+static int outer_bytes_right(void) { return 1; }
+#endif
+"""
+_READY = """\
+static int NAME_asked; /* 1: vectors of the streaming mode have 512 bits, -1: they have not */
+static inline int NAME(void) {
+  int answer = __atomic_load_n(&NAME_asked, __ATOMIC_RELAXED);
+  if (!answer) {
+    register long result __asm__("x0") = 64; /* PR_SME_GET_VL: bytes, and flags above them */
+    register long call __asm__("x8") = 167; /* prctl */
+    __asm__ volatile("svc #0" : "+r"(result) : "r"(call) : "memory");
+    const int own = result > 0 && (result & 0xffff) == 64RIGHT ? 1 : -1;
+    /* of threads that ask at the same time, one decides for all */
+    if (__atomic_compare_exchange_n(&NAME_asked, &answer, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) answer = own;
+  }
+  return answer > 0;
+}
+"""
+_TESTS = {False: "outer_products_ready", True: "outer_bytes_ready"}
+"""The functions that say whether a machine has outer products, and of bytes."""
+
+
+def _asks(of_bytes: bool) -> str:
+    text = _READY.replace("NAME", _TESTS[of_bytes]).replace("RIGHT", " && outer_bytes_right()" if of_bytes else "")
+    check = _BYTES_RIGHT.replace("CLOBBERED", _CLOBBERED) if of_bytes else ""
+    return f"#if {_CONDITION}\n{check}{text}#endif"
+
+
+@dataclass(frozen=True)
+class OuterBlock:
+    """The numbers of an instruction for a block of ``down`` tiles of positions by ``across`` of channels.
+
+    The last tile of positions has ``last`` of them, the others 16.  A step multiplies ``words`` words of a position,
+    and positions lie ``spread`` words apart: 1, 2 or 4.  ``bias``: sums begin with that of their channels instead of
+    zero.  ``loops`` are (iterations, bytes of the image from one to the next), outermost first.  Weights lie in the
+    order of the steps: vectors [tiles of channels][words].
+    """
+
+    down: int
+    last: int
+    across: int
+    words: int
+    spread: int
+    bias: int
+    loops: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> OuterBlock:
+        """The inverse of ``numbers``."""
+        down, last, across, words, spread, bias, *rest = numbers
+        return cls(down, last, across, words, spread, bias, tuple(zip(rest[::2], rest[1::2], strict=True)))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        fields = self.down, self.last, self.across, self.words, self.spread, self.bias
+        return (*fields, *(n for loop in self.loops for n in loop))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of weights of a step."""
+        return self.across * self.words
+
+    def tile(self, i: int, j: int) -> int:
+        """The tile of the ``i``-th positions by the ``j``-th channels."""
+        return i * self.across + j
+
+    def columns(self, i: int) -> str:
+        """The predicate of the positions of a tile."""
+        return "p2" if i == self.down - 1 else "p1"
+
+
+def _begin(block: OuterBlock, sums: DType) -> list[str]:
+    lines = [
+        "smstart",
+        "ptrue p0.b",
+        "ptrue p1.b",
+        f"mov %[n], #{4 * block.last}",
+        "whilelt p2.b, xzr, %[n]",
+        "zero {za}",
+    ]
+    if not block.bias:
+        return lines
+    lines += ["fmov z17.s, #1.0"] if sums is DType.F32 else []
+    for j in range(block.across):
+        lines.append(f"ld1w {{z16.s}}, p0/z, [%[b], #{j}, mul vl]")
+        for i in range(block.down):
+            into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m, z16.s"
+            lines.append(f"fmopa {into}, z17.s" if sums is DType.F32 else f"addva {into}")
+    return lines
+
+
+def _step(block: OuterBlock, product: tuple[str, str]) -> list[str]:
+    """Vectors of positions are z0 and so on, ``spread`` for each tile, and those of weights from z16 on."""
+    name, element = product
+    load = "ld1w" if block.spread == 1 else f"ld{block.spread}w"
+    lines = []
+    for i in range(block.down):
+        registers = ", ".join(f"z{i * block.spread + k}.s" for k in range(block.spread))
+        lines.append(f"{load} {{{registers}}}, {block.columns(i)}/z, [%[x{i}], %[at], lsl #2]")
+    for vector in range(block.vectors):
+        lines.append(f"ld1w {{z{16 + vector}.s}}, p0/z, [%[w], #{vector - 8}, mul vl]")
+    for q in range(block.words):
+        for i in range(block.down):
+            for j in range(block.across):
+                weights, x = 16 + j * block.words + q, i * block.spread + q
+                into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m"
+                lines.append(f"{name} {into}, z{weights}.{element}, z{x}.{element}")
+    return [*lines, f"addvl %[w], %[w], #{block.vectors}"]
+
+
+def _nest(block: OuterBlock, step: list[str]) -> list[str]:
+    """The loops: ``at`` is the place in words, which every loop moves on and brings back."""
+    loops = [(n, size // 4) for n, size in block.loops if n > 1]
+    lines = step
+    for depth in reversed(range(len(loops))):
+        count = loops[depth][0]
+        inner = [f"add %[at], %[at], %[step{depth}]", f"subs %[turn{depth}], %[turn{depth}], #1", f"b.ne {depth + 1}b"]
+        lines = [f"mov %[turn{depth}], #{count}", f"{depth + 1}:", *lines, *inner]
+        if depth:
+            lines.append(f"sub %[at], %[at], %[whole{depth}]")
+    return ["mov %[at], #0", *lines]
+
+
+def _stores(block: OuterBlock) -> list[str]:
+    """Four rows of a tile are four channels, whose vectors are stored by turns: fours of channels for each position."""
+    lines, stored = list[str](), 0
+    for i in range(block.down):
+        for j in range(block.across):
+            for first in range(0, SIDE, 4):
+                lines.append(f"mov w12, #{first}")
+                tile = f"za{block.tile(i, j)}h.s"
+                lines += [f"mova z{k}.s, p0/m, {tile}[w12, {k}]" for k in range(4)]
+                if stored == 8:
+                    lines.append("addvl %[s], %[s], #31")
+                    lines.append("addvl %[s], %[s], #1")
+                    stored = 0
+                lines.append(f"st4w {{z0.s, z1.s, z2.s, z3.s}}, {block.columns(i)}, [%[s], #{4 * stored}, mul vl]")
+                stored += 1
+    return lines
+
+
+def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What the assembly writes, and what it only reads."""
+    bias = rest[1:]
+    loops = [(n, size // 4) for n, size in block.loops if n > 1]
+    written = [f'[w] "+&r"({LOCAL}w)', f'[s] "+&r"({LOCAL}s)', f'[at] "=&r"({LOCAL}at)', f'[n] "=&r"({LOCAL}n)']
+    written += [f'[turn{depth}] "=&r"({LOCAL}turn{depth})' for depth in range(len(loops))]
+    apart = 4 * SIDE * block.spread
+    read = [f'[x{i}] "r"((const char *)({inputs}) + {apart * i})' for i in range(block.down)]
+    read += [f'[b] "r"({place})' for place in bias]
+    read += [f'[step{depth}] "r"({size}L)' for depth, (_, size) in enumerate(loops)]
+    read += [f'[whole{depth}] "r"({n * size}L)' for depth, (n, size) in enumerate(loops) if depth]
+    return written, read
+
+
+def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    """``rest``: the sums, and the bias where there is one."""
+    block = OuterBlock.of(numbers)
+    sums = DType.F32 if name in ("outer_f32", "outer_bf16") else DType.I32
+    lines = [*_begin(block, sums), *_nest(block, _step(block, _PRODUCTS[name])), *_stores(block), "smstop"]
+    written, read = _operands(block, inputs, rest)
+    turns = [f"{LOCAL}turn{depth}" for depth in range(len([n for n, _ in block.loops if n > 1]))]
+    return [
+        "{",
+        f"  const char *{LOCAL}w = (const char *)({weights}) + 512;",
+        f"  char *{LOCAL}s = (char *)({rest[0]});",
+        f"  long {', '.join([f'{LOCAL}at', f'{LOCAL}n', *turns])};",
+        "  __asm__ volatile(",
+        '    ".arch_extension sme\\n"',
+        *(f'    "{line}\\n"' for line in lines),
+        f"    : {', '.join(written)}",
+        f"    : {', '.join(read)}",
+        f"    : {_CLOBBERED});",
+        "}",
+    ]
+
+
+def _of(name: str) -> Assembly:
+    def text(weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
+        return _block(name, weights, inputs, rest, numbers)
+
+    of_bytes = _PRODUCTS[name][1] == "b"
+    return Assembly(_CONDITION, text, test=_TESTS[of_bytes], asks=_asks(of_bytes))
+
+
+ASSEMBLY = {name: _of(name) for name in _PRODUCTS}

@@ -1,0 +1,239 @@
+"""Convolution by outer products of positions and channels, in tiles of a matrix unit (``isa.sme``).
+
+A tile has sixteen neighbouring positions of a row of the image by sixteen output channels.  Blocks of the image have
+one, two or four words of 32 bits, so that one instruction loads a vector for each word.  A block of up to four tiles
+gets its sums over all taps and channels by one instruction, on the stack, from where they are finished as everywhere
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tenon.machine.isa.base import ProductUnit
+from tenon.machine.isa.sme import SIDE, OuterBlock
+from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel, broadcast, op
+from tenon.machine.kernels.conv import Conv, OutputTile, described, tiles
+from tenon.machine.kernels.epilogue import finish
+from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.graph import Array
+from tenon.network.graph.types import F32, I32, DType
+
+LANES = 4
+"""Channels that are finished at once."""
+
+Store = Callable[[Index, Index, Index, Index, Expr], None]
+"""Finishes and stores a vector of sums at (image, channel, row, column)."""
+
+
+@dataclass(frozen=True)
+class OuterTiles:
+    """``down`` tiles of positions by ``across`` of channels."""
+
+    down: int
+    across: int
+
+
+def unit_of(c: Conv, machine: Machine) -> ProductUnit | None:
+    """The unit that multiplies the images and weights of a convolution in outer products."""
+    unit = machine.outer(c.x.dtype)
+    return unit if unit is not None and unit.weights is c.weights else None
+
+
+def words_of(c: Conv) -> int:
+    """Words of a block of a position."""
+    return c.x.block * c.x.dtype.bytes // 4
+
+
+def supported(c: Conv, machine: Machine) -> bool:
+    """Whether there is a kernel for a convolution: of blocks of one, two or four words, of which a step of columns is
+    no longer than four, into whole vectors.  Behind the last column that it reads there must be as many more as a step
+    skips."""
+    plain = c.y_step == (1, 1) and c.positions is None and c.packed and c.groups == 1 and c.taps > 0
+    single = len(c.batches) == 1 and c.batches[0][1:] == (1, 1)
+    if unit_of(c, machine) is None or not (plain and single) or c.paired or c.depthwise:
+        return False
+    whole = c.x.block * c.x.dtype.bytes == 4 * words_of(c) and words_of(c) * c.stride[1] in (1, 2, 4)
+    return whole and machine.lanes == LANES and c.y.block % LANES == 0
+
+
+def steps_of(c: Conv) -> int:
+    """Steps of a block: taps, and blocks of the input channels."""
+    return c.taps * c.x.blocks
+
+
+def cuts(c: Conv, tile: OuterTiles) -> list[tuple[int, int, int]]:
+    """(first tile of output channels, groups of tiles, tiles of one); one that is not full is alone."""
+    whole = c.padded // SIDE
+    return [*segments(whole, tile.across), *([(whole, 1, 1)] if c.padded % SIDE else [])]
+
+
+def pack(weights: Array, c: Conv, tile: OuterTiles) -> list[Array]:
+    """Words of i32 (of f32, these) [groups][steps][tiles of channels][words][16] for every one of ``cuts``, of weights
+    [out, in, kh, kw]."""
+    out, channels, kh, kw = weights.shape
+    count, each = -(-c.padded // SIDE), 4 // c.weights.bytes
+    whole = np.zeros((count * SIDE, c.x.blocks * c.x.block, kh, kw), c.weights.numpy)
+    whole[:out, :channels] = weights
+    split = whole.reshape(count, SIDE, c.x.blocks, words_of(c), each, kh, kw).transpose(0, 2, 5, 6, 3, 1, 4)
+    words = np.ascontiguousarray(split).view(np.float32 if c.weights is F32 else np.int32)
+    words = words.reshape(count, steps_of(c), words_of(c), SIDE)
+    packed = []
+    for first, groups, across in cuts(c, tile):
+        part = words[first : first + groups * across].reshape(groups, across, *words.shape[1:])
+        packed.append(np.ascontiguousarray(part.swapaxes(1, 2)))
+    return packed
+
+
+@dataclass(frozen=True, eq=False)
+class _OuterContext:
+    """What all blocks of a kernel share; ``bias`` is None where there is none."""
+
+    k: Builder
+    c: Conv
+    unit: ProductUnit
+    x: Tensor
+    bias: Tensor | None
+    store: Store
+
+
+@lru_cache(maxsize=512)
+def outer_products(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
+    """Parameters: x, the packed weights of each cut, bias (padded), mask when ``clear``, operands, y."""
+    k = Builder(f"outer_{_name(c)}", f"{described(c)}; {_about(tile)}")
+    x, ws = _factors(k, c, tile)
+    b = k.param("b", c.padded) if c.bias else None
+    m = k.param("m", c.padded, dtype=I32) if c.clear else None
+    operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
+    y = k.param("y", *c.y.shape, dtype=c.y.dtype, out=True)
+
+    def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
+        mask = None if m is None else m.vec(LANES)[channel // LANES]
+        finish(c, y, operands, (n, channel, row, col), LANES, total, mask)
+
+    return _blocks(_context(k, c, machine, x, b, store), ws, machine, tile)
+
+
+@lru_cache(maxsize=512)
+def integer_outer_products(s: IntegerConv, machine: Machine, tile: OuterTiles) -> Kernel:
+    """Parameters: x, the packed weights of each cut, bias in i32 (padded), rows of factors, mask when
+    ``conv.clear``, operands, y."""
+    c = s.conv
+    k = Builder(f"integer_outer_{_name(c)}", f"{described(c)}, in integers; {_about(tile)}")
+    x, ws = _factors(k, c, tile)
+    ends = IntegerEnds.params(k, s)
+
+    def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
+        ends.store(n, channel, row, col, LANES, total)
+
+    return _blocks(_context(k, c, machine, x, ends.b, store), ws, machine, tile)
+
+
+def _context(k: Builder, c: Conv, machine: Machine, x: Tensor, bias: Tensor | None, store: Store) -> _OuterContext:
+    unit = unit_of(c, machine)
+    assert unit is not None
+    return _OuterContext(k, c, unit, x, bias, store)
+
+
+def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor]]:
+    """The parameters x and weights, in words; the columns of an image are one axis with the words of their blocks."""
+    dtypes = {F32: (F32, F32), DType.BF16: (DType.B2, DType.B2)}.get(c.weights, (DType.Q8, I32))
+    *outer, columns, _ = c.x.shape
+    x = k.param("x", *outer, columns * words_of(c), dtype=dtypes[0])
+    shapes = [(groups, steps_of(c), across, words_of(c), SIDE) for _, groups, across in cuts(c, tile)]
+    return x, [k.param("w", *shape, dtype=dtypes[1]) for shape in shapes]
+
+
+def _blocks(p: _OuterContext, ws: list[Tensor], machine: Machine, tile: OuterTiles) -> Kernel:
+    k, c = p.k, p.c
+    with k.loop("n", c.y.n) as n:
+        for (first, groups, across), w in zip(cuts(c, tile), ws, strict=True):
+            cut = OutputTile(1, SIDE * tile.down, across)
+            for o, top, left, _, width in tiles(k, groups, c.extent, cut, machine.threads):
+                about = f"{width} positions by {across * SIDE} output channels"
+                vectors = min(across * SIDE, c.padded - first * SIDE) // LANES
+                with k.outline(f"{width}x{vectors}", about):
+                    _block(p, w, (n, o, top, left), (width, first + o * across, vectors))
+    return k.done()
+
+
+def _block(p: _OuterContext, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, Index, int]) -> None:
+    """The sums of one block, and what is stored of them; ``size`` has the positions, the first tile of channels and how
+    many vectors of results these have."""
+    k, c, (n, o, top, left), (width, first, count) = p.k, p.c, at, size
+    down, across, words = -(-width // SIDE), -(-count * LANES // SIDE), words_of(c)
+    begun = p.bias is not None and count * LANES == across * SIDE
+    block = OuterBlock(down, width - SIDE * (down - 1), across, words, words * c.stride[1], begun, _loops(c))
+    sums = k.local("s", down, across * SIDE // LANES, SIDE, LANES, dtype=p.unit.sums, space="stack")
+    x = (n, 0, top * c.stride[0] + (c.x.top - c.top), (left * c.stride[1] + (c.x.left - c.left)) * words_of(c))
+    operands = [(w, (o, 0, 0, 0, 0)), (p.x, x), (sums, (0, 0, 0, 0))]
+    if p.bias is not None and block.bias:
+        operands.append((p.bias, (first * SIDE,)))
+    with k.instruction(p.unit.operation, operands, *block.numbers):
+        _sums(p, block, (w, o), x, (sums, first))
+    for i in range(down):
+        with k.loop("r", block.last if i == down - 1 else SIDE) as r, k.unroll("v", count) as v:
+            channel, total = first * SIDE + v * LANES, sums.vec(LANES)[i, v, r, 0]
+            if p.bias is not None and not begun:
+                total = total + p.bias.vec(LANES)[channel // LANES]
+            p.store(n, channel, top, left + SIDE * i + r, k.let("t", total))
+
+
+def _loops(c: Conv) -> tuple[tuple[int, int], ...]:
+    """Iterations over blocks of input channels, rows and columns of the kernel, and the bytes between two."""
+    position = 4 * words_of(c)
+    row = c.x.shape[3] * position
+    return (
+        (c.x.blocks, c.x.shape[2] * row),
+        (c.kernel[0], c.dilation[0] * row),
+        (c.kernel[1], c.dilation[1] * position),
+    )
+
+
+Place = tuple[Index, int, Index, Index]
+"""The first word that a block reads."""
+
+
+def _sums(
+    p: _OuterContext, block: OuterBlock, weights: tuple[Tensor, Index], at: Place, into: tuple[Tensor, Index]
+) -> None:
+    """The meaning of the instruction."""
+    k, c, (w, o), (sums, first) = p.k, p.c, weights, into
+    vectors, count = sums.vec(LANES), block.across * SIDE // LANES
+    for i in range(block.down):
+        with k.loop("r", block.last if i == block.down - 1 else SIDE) as r, k.unroll("v", count) as v:
+            begun = p.bias.vec(LANES)[first * (SIDE // LANES) + v] if p.bias is not None and block.bias else 0
+            vectors[i, v, r, 0] = begun
+    with ExitStack() as stack:
+        c_, ky, kx = (stack.enter_context(k.loop(name, n)) for name, (n, _) in zip("cyx", block.loops, strict=True))
+        step = (c_ * c.kernel[0] + ky) * c.kernel[1] + kx
+        row, col = at[2] + ky * c.dilation[0], at[3] + kx * (c.dilation[1] * block.words)
+        for i in range(block.down):
+            with k.loop("r", block.last if i == block.down - 1 else SIDE) as r, k.loop("q", block.words) as q:
+                value = k.let("x", p.x[at[0], c_, row, col + (r + SIDE * i) * block.spread + q])
+                with k.unroll("v", count) as v:
+                    weight = w.vec(LANES)[o, step, v // (SIDE // LANES), q, v % (SIDE // LANES)]
+                    vectors[i, v, r, 0] = _product(p.unit, vectors[i, v, r, 0], broadcast(value, LANES), weight)
+
+
+def _product(unit: ProductUnit, total: Expr, x: Expr, weight: Expr) -> Expr:
+    if unit.x is F32:
+        return total + x * weight
+    name = {DType.BF16: "dot2_odd", DType.U8: "dot4"}.get(unit.x, "dot4_signed")
+    return op(name, total, x, weight)
+
+
+def _name(c: Conv) -> str:
+    return f"{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}"
+
+
+def _about(tile: OuterTiles) -> str:
+    return f"blocks of {tile.down} x {tile.across} tiles of {SIDE} positions by {SIDE} channels"

@@ -1,0 +1,52 @@
+"""Outer products in tiles of a matrix unit (SME): results, proofs, and where the assembly is used."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lowered import make_site, run_site, settle
+from tenon.machine.algorithms.outer_products import OuterProducts
+from tenon.machine.targets import find
+from tenon.network.graph.types import DType
+from tenon.network.ops.base import Case
+from tenon.network.ops.conv import Conv
+from tenon.network.ops.integer_conv import IntegerConv
+
+ROW = find("aarch64-sme")
+
+
+def operator_cases() -> Iterator[Case]:
+    """Those of convolutions: of floats, also with operands of bf16, and of integers."""
+    for case in Conv.cases():
+        if all(a is None or a.ndim < 5 for a in case.arrays()[:1]):
+            for kind in ("float", "bf16"):
+                yield replace(case, inputs=tuple(case.arrays()), label=f"{kind}_{case.label}")
+    for case in itertools.chain(IntegerConv.cases()):
+        yield replace(case, inputs=tuple(case.arrays()), label=f"integer_{case.label}")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.label, marks=() if i % 24 == 3 else pytest.mark.slow)
+        for i, case in enumerate(operator_cases())
+    ],
+)
+def test_operator_cases(case: Case) -> None:
+    """With halos that are wider than needed."""
+    kind, arrays = case.label.partition("_")[0], case.arrays()
+    if kind == "bf16":
+        arrays = [a.astype(DType.BF16.numpy) if i < 2 and a is not None else a for i, a in enumerate(arrays)]
+    site = make_site(case.op, arrays, ROW.machine, case.constant)
+    listed = [each for each in case.op.candidates(site) if isinstance(each, OuterProducts)]
+    for algorithm in listed[:1]:
+        (result,) = run_site(case.op, settle(case.op, replace(site, algorithm=algorithm), surplus=1), arrays)
+        (expected,) = case.op.evaluate(arrays)
+        part = {"float": 1e-5, "bf16": 2e-2, "integer": 0}[kind]
+        atol = part * float(np.abs(expected.astype(np.float32)).max())
+        np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=atol)
