@@ -1,0 +1,258 @@
+"""Products of activations in bytes by weights in blocks (``kernels.block_formats``), which stay of a few bits.
+
+The arithmetic is named "blocks" (docs/design/block-weights.md).  Activations are quantised for every 32 elements of a
+row: their scale is the largest magnitude over 127.  The products of a group are summed in integers; then, in f32 and
+rounded after every operation, ``term = scale * sum`` (and ``+ shift * (sum of the group)`` where the format has
+shifts) and ``y = y + term * activation scale``, in the order of the groups.  So every processor computes the same
+bits.
+
+A tile of rows by panels of outputs is summed in registers; the words of weights are unpacked once for all its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op
+from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
+from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.types import F32, I32, DType
+
+HALF = GROUP // 2
+"""Elements whose sums activations come with."""
+
+
+@dataclass(frozen=True)
+class BlockProduct:
+    """[rows, columns] by weights [outputs, columns] of a format."""
+
+    format: str
+    rows: int
+    columns: int
+    outputs: int
+
+    @property
+    def weights(self) -> BlockFormat:
+        return FORMATS[self.format]
+
+    @property
+    def groups(self) -> int:
+        return self.columns // GROUP
+
+
+def packing(format: str, machine: Machine) -> BlockPacking:
+    """How a machine wants weights to lie."""
+    return BlockPacking(FORMATS[format], machine.lanes, product_unit(machine) != "dot4")
+
+
+def product_unit(machine: Machine) -> str:
+    """The operation for four products of bytes: its first factor has no sign where the machine prefers that."""
+    for dtype in (DType.U8, DType.I8):
+        unit = machine.fours.get(dtype)
+        if unit is not None and not unit.narrow:
+            return unit.operation
+    return "dot4_narrow"
+
+
+def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
+    """Rows and panels of a tile."""
+    panels = packing(s.format, machine).panels(s.outputs)
+    wide = machine.registers >= 32
+    rows, vectors = (1, 2) if s.rows == 1 else (4, 2) if wide else (2, 2)
+    return min(rows, s.rows), min(vectors, panels)
+
+
+@dataclass(frozen=True, eq=False)
+class _Operands:
+    """The parameters of a kernel; those that the format does not have are None."""
+
+    x: Tensor
+    x_scale: Tensor
+    x_sums: Tensor
+    codes: Tensor
+    scale: Tensor
+    shift: Tensor | None
+    fine: Tensor | None
+    fine_shift: Tensor | None
+    y: Tensor
+
+    @classmethod
+    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> _Operands:
+        f, panels = s.weights, p.panels(s.outputs)
+        blocks, parts = s.columns // f.span, s.columns // (f.fine or 1)
+        fine_type = DType.I8 if f.signed_fine else DType.U8
+        return cls(
+            k.param("x", s.rows, s.columns // 4, dtype=DType.Q8),
+            k.param("dx", s.rows, s.groups),
+            k.param("sx", s.rows, 2 * s.groups, dtype=I32),
+            k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
+            k.param("d", panels, blocks, p.lanes, dtype=DType.F16),
+            k.param("m", panels, blocks, p.lanes, dtype=DType.F16) if f.shifts else None,
+            k.param("f", panels, parts, p.lanes, dtype=fine_type) if f.fine else None,
+            k.param("n", panels, parts, p.lanes, dtype=fine_type) if f.fine_shifts else None,
+            k.param("y", s.rows, s.outputs, out=True),
+        )
+
+
+@lru_cache(maxsize=256)
+def block_product(s: BlockProduct, machine: Machine) -> Kernel:
+    """Parameters: x in words, its scales f32 [rows, groups] and sums of 16 i32 [rows, 2 groups], the arrays of
+    ``BlockPacking.pack``, y f32 [rows, outputs]."""
+    p = packing(s.format, machine)
+    k = Builder(
+        f"block_product_{s.format}_{s.rows}x{s.columns}x{s.outputs}",
+        f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
+    )
+    operands = _Operands.declared(k, s, p)
+    product = _BlockTiles(k, s, p, product_unit(machine), operands)
+    height, width = tile_of(s, machine)
+    for first, count, vectors in _runs(s.outputs, p.lanes, width):
+        with k.loop("j", count, kind="parallel") as j:
+            panel, partial = j * vectors + first, first == s.outputs // p.lanes
+            for top, times, rows in _segments(s.rows, height):
+                with k.loop("i", times) as i:
+                    product.tile(i * rows + top, rows, panel, vectors, partial=partial)
+    return k.done()
+
+
+def _segments(n: int, step: int) -> list[tuple[int, int, int]]:
+    """Split range(n) into whole steps and the rest: (start, iterations, step)."""
+    rest = [(n - n % step, 1, n % step)] if n % step else []
+    return [*([(0, n // step, step)] if n >= step else []), *rest]
+
+
+def _runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
+    """Tiles along the panels: (first panel, tiles, panels of each); a panel that is not full is one of its own."""
+    whole = outputs // lanes
+    runs = _segments(whole, width) if whole else []
+    return [*runs, *([(whole, 1, 1)] if outputs % lanes else [])]
+
+
+@dataclass(frozen=True, eq=False)
+class _BlockTiles:
+    k: Builder
+    s: BlockProduct
+    p: BlockPacking
+    unit: str
+    at: _Operands
+
+    def tile(self, row: Index, rows: int, panel: Index, vectors: int, *, partial: bool) -> None:
+        """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left."""
+        k, f, lanes = self.k, self.s.weights, self.p.lanes
+        acc = k.local("y", rows, vectors, lanes=lanes)
+        with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
+            acc[r, v] = 0.0
+        with k.loop("b", self.s.columns // f.span) as block, k.loop("g", f.span // GROUP) as part:
+            group = block * (f.span // GROUP) + part
+            sums = self._sums(row, rows, panel, vectors, group)
+            with k.unroll("v", vectors) as v:
+                scales = self._scales(panel + v, block)
+                with k.unroll("r", rows) as r:
+                    self._accumulate(acc, (r, v), sums[r, v], row + r, panel + v, group, scales)
+        if partial:
+            self._store_part(row, rows, panel, acc)
+            return
+        with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
+            self.at.y.vec(lanes)[row + r, panel + v] = acc[r, v]
+
+    def _sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index) -> Tensor:
+        """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
+        k, f, lanes = self.k, self.s.weights, self.p.lanes
+        sums = k.local("s", rows, vectors, dtype=I32, lanes=lanes)
+        halves = 2 if f.fine == HALF else 1
+        for half in range(halves):
+            dots = sums if halves == 1 else k.local("h", rows, vectors, dtype=I32, lanes=lanes)
+            with k.unroll("r", rows) as r:
+                start = self._start(row + r, group, half if halves > 1 else None)
+                with k.unroll("v", vectors) as v:
+                    dots[r, v] = start
+            self._dots(dots, row, rows, panel, vectors, group, range(half * 2, half * 2 + 4 // halves))
+            if f.fine:
+                self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
+        return sums
+
+    def _start(self, row: Index, group: Index, half: int | None) -> Expr:
+        """What the sum of a group of a row, or of half of one, begins with."""
+        offset = self.p.offset
+        if not offset:
+            return broadcast(Const(0, Type(I32)), self.p.lanes)
+        return self.k.let("o", broadcast(self._group_sum(row, group, half) * -offset, self.p.lanes))
+
+    def _group_sum(self, row: Index, group: Index, half: int | None = None) -> Expr:
+        """The sum of a group of activations, or of half of one."""
+        if half is not None:
+            return self.at.x_sums[row, group * 2 + half]
+        return self.at.x_sums[row, group * 2] + self.at.x_sums[row, group * 2 + 1]
+
+    def _dots(
+        self, dots: Tensor, row: Index, rows: int, panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+    ) -> None:
+        """Add the products of some pairs of words."""
+        k, lanes = self.k, self.p.lanes
+        for pair in pairs:
+            with k.unroll("v", vectors) as v:
+                words = unpacked_pair(self.s.weights, self.at.codes.vec(lanes), (panel + v, group), pair)
+                words = [k.let("w", word) for word in words]
+                with k.unroll("r", rows) as r:
+                    total: Expr = dots[r, v]
+                    for i, word in enumerate(words):
+                        x = broadcast(self.at.x[row + r, group * WORDS + 2 * pair + i], lanes)
+                        total = op(self.unit, total, word, x)
+                    dots[r, v] = total
+
+    def _finer(
+        self, sums: Tensor, dots: Tensor, rows: int, panel: Index, vectors: int, part: Index, *, first: bool
+    ) -> None:
+        """Multiply sums by the scales of a part, and add them up."""
+        k, lanes = self.k, self.p.lanes
+        assert self.at.fine is not None
+        fine = self.at.fine.vec(lanes)
+        with k.unroll("v", vectors) as v:
+            scale = k.let("f", cast(fine[panel + v, part, 0], I32))
+            with k.unroll("r", rows) as r:
+                scaled = dots[r, v] * scale
+                sums[r, v] = scaled if first else sums[r, v] + scaled
+
+    def _scales(self, panel: Index, block: Index) -> list[Expr]:
+        """The scales of a block of a panel, and its shifts."""
+        lanes = self.p.lanes
+        tensors = [t for t in (self.at.scale, self.at.shift) if t is not None]
+        return [self.k.let("d", cast(t.vec(lanes)[panel, block, 0], F32)) for t in tensors]
+
+    def _accumulate(
+        self,
+        acc: Tensor,
+        cell: tuple[Index, Index],
+        total: Expr,
+        row: Index,
+        panel: Index,
+        group: Index,
+        scales: Sequence[Expr],
+    ) -> None:
+        """Add the sum of a group to the results, times its scales."""
+        term = op("mul_rounded", cast(total, F32), scales[0])
+        if len(scales) > 1:
+            term = self._shifted(term, row, panel, group, scales[1])
+        acc[cell] = acc[cell] + op("mul_rounded", term, broadcast(self.at.x_scale[row, group], self.p.lanes))
+
+    def _shifted(self, term: Expr, row: Index, panel: Index, group: Index, shift: Expr) -> Expr:
+        """The term of a group with what its shift adds."""
+        lanes, total = self.p.lanes, self._group_sum(row, group)
+        if self.at.fine_shift is None:
+            return term + op("mul_rounded", broadcast(cast(total, F32), lanes), shift)
+        fine = cast(self.at.fine_shift.vec(lanes)[panel, group, 0], I32)
+        return term - op("mul_rounded", cast(fine * broadcast(total, lanes), F32), shift)
+
+    def _store_part(self, row: Index, rows: int, panel: Index, acc: Tensor) -> None:
+        """Store as many lanes as there are outputs left."""
+        k, lanes = self.k, self.p.lanes
+        line = k.local("t", rows, lanes, space="stack")
+        with k.unroll("r", rows) as r:
+            line.vec(lanes)[r, 0] = acc[r, 0]
+        with k.loop("r", rows) as r, k.loop("l", self.s.outputs % lanes) as lane:
+            self.at.y[row + r, panel * lanes + lane] = line[r, lane]

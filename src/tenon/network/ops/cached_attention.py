@@ -1,0 +1,90 @@
+"""Attention of a decoder's newest tokens over its cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.machine.kernels import cached_attention as kernels
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.sized_node import SizedNode
+from tenon.network.graph.types import F32, I64, TensorType
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Scratch, Site, Step, register, typed
+from tenon.network.ops.reach import Operands, Reach, Reaches
+
+
+@register
+@dataclass(frozen=True)
+class CachedAttention(Operator):
+    """Inputs: queries f32 [1, length, heads, depth], keys and values [1, key heads, room, depth], and ``past``, an i64:
+    the tokens before the first query.  Tenon's own, not ONNX's.
+
+    Query i looks at the keys up to position past + i, at the last ``window`` of these where that is not 0.  Scores are
+    multiplied by ``scale``; ``softcap``: c for c * tanh(score / c).  The result is as the queries.  ``past`` counts as
+    the nearest number for which the room suffices.
+    """
+
+    scale: float = 1.0
+    window: int = 0
+    softcap: float = 0.0
+    arity: ClassVar[tuple[int, int]] = (4, 4)
+    internal: ClassVar[bool] = True
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+    on_devices: ClassVar[bool] = False
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        q, k, v, past = typed(inputs)
+        fits = q.rank == k.rank == 4 and k.dims == v.dims and q.dims[0] == k.dims[0] == 1 and q.dims[3] == k.dims[3]
+        if not fits or not k.dims[1] or q.dims[2] % k.dims[1] or {q.dtype, k.dtype, v.dtype} != {F32}:
+            raise ShapeError(f"CachedAttention: {list(q.dims)}, {list(k.dims)} and {list(v.dims)} do not fit")
+        if past.dtype is not I64 or past.size != 1 or q.dims[1] > k.dims[2]:
+            raise ShapeError(f"CachedAttention: {q.dims[1]} queries with {past} tokens before them do not fit {k}")
+        return (TensorType(F32, q.dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        return node.same(node.extents(0))
+
+    def reference(self, q: Array, k: Array, v: Array, past: Array) -> Array:
+        _, length, heads, _ = q.shape
+        start = min(max(int(past.item()), 0), k.shape[2] - length)
+        y, group = np.zeros_like(q), heads // k.shape[1]
+        for i in range(length):
+            end = start + i + 1
+            first = max(0, end - self.window) if self.window else 0
+            keys, values = (np.repeat(a[0, :, first:end], group, axis=0) for a in (k, v))
+            scores = np.einsum("hd,htd->ht", q[0, i], keys) * np.float32(self.scale)
+            if self.softcap:
+                scores = np.tanh(scores / np.float32(self.softcap)) * np.float32(self.softcap)
+            terms = np.exp(scores - scores.max(-1, keepdims=True))
+            y[0, i] = np.einsum("ht,htd->hd", terms / terms.sum(-1, keepdims=True), values)
+        return y
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return (Reach(1), None, None, None) if axis == 1 else None
+
+    def attention(self, site: Site) -> kernels.CachedHeads:
+        """The sizes of the kernel."""
+        (_, length, heads, depth), (_, key_heads, room, _) = site.input(0).dims, site.input(1).dims
+        return kernels.CachedHeads(length, heads, key_heads, room, depth, self.scale, self.window, self.softcap)
+
+    def lower(self, site: Site) -> list[Step]:
+        s = self.attention(site)
+        scores = Scratch("scores", 4 * s.scores(site.machine), per_thread=True)
+        args = (Input(0), Input(1), Input(2), Input(3), Output(), scores)
+        return [Step(kernels.cached_attention(s, site.machine), args)] if site.output.size else []
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        assert inputs[1] is not None
+        return 2 * outputs[0].size * inputs[1].dims[2]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        caches = ((1, 2, 21, 12), (1, 2, 21, 12))
+        yield Case(cls(0.3), ((1, 1, 4, 12), *caches, np.array(17)), label="one_token")
+        yield Case(cls(0.3), ((1, 3, 2, 12), *caches, np.array(0)), label="begin")
+        yield Case(cls(0.3, 5), ((1, 4, 4, 12), *caches, np.array(3)), label="window")
+        yield Case(cls(1.0, 0, 2.0), ((1, 2, 6, 12), *caches, np.array([30])), label="softcap")
