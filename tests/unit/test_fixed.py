@@ -17,6 +17,7 @@ import tensorflow_models as tf
 from caffe_models import head, layer
 from command_line import run_main
 from evaluate import evaluate, random_inputs
+from gguf_models import DecoderFile
 from keras_models import small as keras
 from onnx_models import model, node
 from pt2_models import call, pt2
@@ -72,6 +73,7 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"weights": config("bert", SMALL_BERT), "shapes": {"length": 3}},
     ),
     "Keras": (keras(), {}),
+    "GGUF": (DecoderFile("llama", 1).file(), {"shapes": {"length": 2, "past": 3}}),
 }
 """A small model of each format but MegEngine, for which there is no writer in the tests."""
 

@@ -65,6 +65,7 @@ FORMATS = {
         "tenon.formats.importers.safetensors.load",
         ("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
     ),
+    "GGUF": Format("tenon.formats.importers.gguf.load", ("*.gguf",)),
     "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""

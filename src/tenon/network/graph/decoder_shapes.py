@@ -10,9 +10,9 @@ CONTEXT, CHUNK = 2048, 64
 
 
 def is_open_decoder(graph: Graph) -> bool:
-    """Whether a graph predicts tokens, and its dimensions are not bound yet."""
+    """Whether a graph predicts tokens, and the user has not bound its dimensions yet."""
     decodes = graph.text is not None and graph.text.kind == "decoder"
-    return decodes and not all(value.type.bound for value in graph.inputs)
+    return decodes and (graph.default_sizes or not all(value.type.bound for value in graph.inputs))
 
 
 def decoder_shapes(graph: Graph, context: int | None = None, chunk: int | None = None) -> list[dict[str, str | int]]:
@@ -42,6 +42,8 @@ class _Dimensions:
 
 
 def _dimensions(graph: Graph, tokens: str) -> _Dimensions:
+    if graph.default_sizes and graph.text is not None:
+        return _Dimensions("", graph.text.ports["length"], graph.text.ports["past"], [])
     shapes = {value.name: value.type.shape for value in graph.inputs}
     first, *rest = shapes[tokens]
     batch = first if isinstance(first, str) else ""

@@ -221,6 +221,7 @@ class Graph:
         self.labels: tuple[str, ...] = ()  # names of the classes, if the model states them
         self.heads: Heads | None = None  # format of detection outputs, if the model states it
         self.text: TextModel | None = None  # tokens, tokenizer and chat template of a language model
+        self.default_sizes = False  # whether sizes known at run time have the importer's ranges, not the user's
         self.strings: set[str] = set()  # inputs and outputs whose last axis holds the bytes of strings (graph.strings)
         self.fixed: set[str] = set()  # inputs of the model that were replaced by constants (graph.fixed)
         self.assumed: dict[str, str] = {}  # inputs whose batch was bound to 1 as nothing else did, and its name
@@ -391,7 +392,7 @@ class Graph:
     def describe_like(self, other: Graph) -> None:
         """Copy the annotations (extents, sizes, limits, preprocessing, heads, ...) of another graph."""
         self.extents, self.preprocessing, self.heads = dict(other.extents), dict(other.preprocessing), other.heads
-        self.size_sums = dict(other.size_sums)
+        self.size_sums, self.default_sizes = dict(other.size_sums), other.default_sizes
         self.sizes, self.limits, self.limited = dict(other.sizes), dict(other.limits), set(other.limited)
         self.labels, self.text = other.labels, other.text
         self.strings, self.fixed, self.initial = set(other.strings), set(other.fixed), dict(other.initial)

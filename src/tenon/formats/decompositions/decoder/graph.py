@@ -1,0 +1,99 @@
+"""The graph of a decoder with a cache that grows.
+
+Ports are ``tokens`` i64 [1, length], caches ``past_key_values.N.key`` and ``.value`` f32 [1, key heads, past, depth]
+with ``present.N.key`` and ``.value`` after them, and ``logits`` f32 [1, 1, vocabulary] of the last token.  ``length``
+and ``past`` are dimensions that every run chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenon.formats.decompositions.decoder.config import DecoderConfig, Rope
+from tenon.formats.decompositions.decoder.layers import DecoderLayers
+from tenon.formats.decompositions.decoder.weights import DecoderWeights
+from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.network.graph.bind import Shapes
+from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.size_range import Size
+from tenon.network.graph.types import F32, I64, TensorType
+
+TOKENS, LOGITS, LENGTH, PAST = "tokens", "logits", "length", "past"
+"""Names of inputs, outputs and dimensions."""
+
+PORTS = {name: name for name in (TOKENS, LOGITS, LENGTH, PAST)}
+"""Names of inputs, outputs and sizes by their roles (``graph.text_model``)."""
+
+CHUNK, ROOM = 64, 2048
+"""The most tokens of a run, and of the cache, where nothing else is said."""
+
+
+def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights) -> Graph:
+    """The graph of a decoder.  Raises as ``GraphBuilder.finish`` does."""
+    caches = [f"{i}.{part}" for i in range(len(config.layers)) for part in ("key", "value")]
+    given = {LENGTH, PAST} & set(builder.shapes)
+    builder.shapes.update(_default_sizes(builder.shapes, config.context))
+    cache = TensorType(F32, (1, config.key_heads, PAST, config.depth))
+    types = {TOKENS: TensorType(I64, (1, LENGTH)), **{f"past_key_values.{name}": cache for name in caches}}
+    builder.inputs(types)
+    model = _Decoder(builder, config, weights)
+    model.build()
+    graph = builder.finish([LOGITS, *(f"present.{name}" for name in caches)])
+    graph.default_sizes = not given and {LENGTH, PAST} <= set(builder.shapes)
+    return graph
+
+
+def room_of(shapes: Shapes, context: int) -> int:
+    """The most tokens of a cache, by the user's sizes or by default, of a model that was trained for ``context``."""
+    sizes = {**_default_sizes(shapes, context), **shapes}
+    return sum(_most(sizes.get(name, 0)) for name in (LENGTH, PAST))
+
+
+def _most(size: object) -> int:
+    return size.most if isinstance(size, Size) else size if isinstance(size, int) else 0
+
+
+def _default_sizes(shapes: Shapes, context: int) -> Mapping[str, Size]:
+    """Ranges of the sizes that the user says nothing of."""
+    if any(name == TOKENS or name.startswith("past_key_values.") for name in shapes):
+        return {}
+    most = _most(shapes.get(LENGTH, min(CHUNK, context)))
+    sizes = {LENGTH: Size(LENGTH, 1, max(1, most)), PAST: Size(PAST, 0, max(0, min(ROOM, context) - most))}
+    return {name: size for name, size in sizes.items() if name not in shapes}
+
+
+class _Decoder:
+    """The layers of a decoder, one after the other."""
+
+    def __init__(self, builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights) -> None:
+        self.builder, self.config, self.weights = builder, config, weights
+        self.layers = DecoderLayers(builder, config, weights)
+
+    def build(self) -> None:
+        builder, config = self.builder, self.config
+        with builder.layer("embedding", "embedding", "x"):
+            builder["x"] = self.layers.embedding(builder[TOKENS])
+        turns = self._turns()
+        for i, layer in enumerate(config.layers):
+            caches = [f"present.{i}.{part}" for part in ("key", "value")]
+            with builder.layer(f"layer.{i}", "decoder layer", f"x.{i}", *caches):
+                x = builder["x" if i == 0 else f"x.{i - 1}"]
+                past = [builder[f"past_key_values.{i}.{part}"] for part in ("key", "value")]
+                added, present = self.layers.attention(i, x, past, turns[layer.rope], layer.window)
+                for name, value in zip(caches, present, strict=True):
+                    builder[name] = value
+                builder[f"x.{i}"] = self.layers.feed_forward(i, added)
+        with builder.layer("output", "output", LOGITS):
+            builder[LOGITS] = self.layers.logits(builder[f"x.{len(config.layers) - 1}"])
+
+    def _turns(self) -> Mapping[Rope | None, tuple[Value, Value] | None]:
+        """Cosines and sines of the positions of a run, for every rotary embedding."""
+        ropes = dict.fromkeys(layer.rope for layer in self.config.layers)
+        turns: dict[Rope | None, tuple[Value, Value] | None] = {None: None}
+        for number, rope in enumerate(rope for rope in ropes if rope is not None):
+            names = [f"rope.{number}.{part}" for part in ("cosine", "sine")]
+            with self.builder.layer(f"rope.{number}", "rotary embedding", *names):
+                for name, value in zip(names, self.layers.turn(rope), strict=True):
+                    self.builder[name] = value
+            turns[rope] = self.builder.scope[names[0]], self.builder.scope[names[1]]
+        return turns

@@ -1,0 +1,232 @@
+"""The parts of a decoder's layers, as operators of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.formats.decompositions.decoder.config import DecoderConfig, Rope
+from tenon.formats.decompositions.decoder.weights import DecoderWeights, Weight
+from tenon.formats.graph_builder.builder import GraphBuilder, operator
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.network.graph.graph import Value
+from tenon.network.graph.sizes import Expression
+from tenon.network.graph.types import F32
+
+
+class DecoderLayers:
+    """Writes the parts of layers to a graph; tensors of activations are f32 [1, length, ...]."""
+
+    def __init__(self, builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights) -> None:
+        self.builder, self.config, self.weights = builder, config, weights
+        self._quantised: dict[Value, tuple[Value, ...]] = {}
+
+    # ------------------------------------------------------------------------------------------- sizes
+    @property
+    def length(self) -> Expression:
+        """The tokens of a run."""
+        sizes = self.builder.writer.sizes
+        return sizes.of(self.builder.scope["tokens"])[1]
+
+    @property
+    def past(self) -> Expression:
+        """The tokens in the cache before a run."""
+        sizes = self.builder.writer.sizes
+        return sizes.of(self.builder.scope["past_key_values.0.key"])[2]
+
+    def number(self, extent: Expression) -> Value:
+        """The i64 scalar that holds a size at run time."""
+        return self.builder.writer.sizes.number(extent, self.builder.origin)
+
+    # ------------------------------------------------------------------------------------------ weights
+    def weight(self, name: str) -> Weight:
+        """A weight that the model must have."""
+        weight = self.weights.weight(name)
+        if weight is None:
+            raise RefusedError(f"has no weight '{name}'", "the file is incomplete: load all of its parts")
+        return weight
+
+    def linear(self, x: Value, name: str) -> Value:
+        """x times the transpose of a matrix, plus its bias if there is one."""
+        return self._with_bias(self.product(x, self.weight(name)), self.weights.bias(name))
+
+    def product(self, x: Value, weight: Weight) -> Value:
+        """x times the transpose of a matrix."""
+        if self.builder.dims(x)[-1] != weight.shape[-1] or len(weight.shape) != 2:
+            raise RefusedError(f"multiplies {self.builder.dims(x)[-1]} numbers by a matrix of {list(weight.shape)}")
+        if not weight.format:
+            matrix = self.builder.constant(np.ascontiguousarray(weight.data.T), "weights")
+            return self.builder.add("MatMul", x, matrix)
+        if x not in self._quantised:
+            self._quantised[x] = self.builder.adds("BlockQuantize", 3, x)
+        rows = self.builder.constant(weight.data, "weights")
+        return self.builder.add("BlockMatMul", *self._quantised[x], rows, format=weight.format)
+
+    def _with_bias(self, y: Value, bias: Weight | None) -> Value:
+        return y if bias is None else self.builder.add("Add", y, self.builder.constant(bias.vector, "bias"))
+
+    def norm(self, x: Value, name: str) -> Value:
+        """Normalisation along the last axis."""
+        scale, bias = self.builder.constant(self.weight(name).vector, "scale"), self.weights.bias(name)
+        if self.config.norm == "layer":
+            shift = None if bias is None else self.builder.constant(bias.vector, "bias")
+            return self.builder.add("LayerNormalization", x, scale, shift, epsilon=self.config.epsilon)
+        b = self.builder
+        square = b.add("ReduceMean", b.add("Mul", x, x), b.ints(-1), keepdims=1)
+        root = b.add("Sqrt", b.add("Add", square, b.scalar(self.config.epsilon)))
+        return b.add("Mul", b.add("Div", x, root), scale)
+
+    def optional_norm(self, x: Value, name: str) -> Value:
+        """Normalisation where the model has its weights."""
+        return x if self.weights.weight(name) is None else self.norm(x, name)
+
+    # -------------------------------------------------------------------------------------------- ends
+    def embedding(self, tokens: Value) -> Value:
+        """The embeddings of tokens."""
+        weight = self.weight("embedding")
+        table = self.builder.constant(weight.data, "weights")
+        if weight.format:
+            x = self.builder.add("BlockGather", tokens, table, format=weight.format)
+        else:
+            x = self.builder.add("Gather", table, tokens, axis=0)
+            x = x if self.builder.type(x).dtype is F32 else self.builder.add("Cast", x, to="f32")
+        factor = self.config.embedding_scale
+        return x if factor == 1.0 else self.builder.add("Mul", x, self.builder.scalar(factor))
+
+    def logits(self, x: Value) -> Value:
+        """The logits of the last token, [1, 1, vocabulary]."""
+        b, config = self.builder, self.config
+        last = b.add("Sub", self.number(self.length), b.constant(np.array(1, np.int64), "one"))
+        x = b.add("Gather", self._ended(x, 1), b.add("Unsqueeze", last, b.ints(0)), axis=1)
+        x = self.norm(x, "output_norm")
+        name = "output" if self.weights.weight("output") is not None else "embedding"
+        y = self.linear(x, name)
+        y = y if config.logit_scale == 1.0 else b.add("Mul", y, b.scalar(config.logit_scale))
+        return self._capped(y, config.logit_softcap)
+
+    def _capped(self, x: Value, c: float) -> Value:
+        b = self.builder
+        return b.add("Mul", b.add("Tanh", b.add("Mul", x, b.scalar(1 / c))), b.scalar(c)) if c else x
+
+    # ------------------------------------------------------------------------------------------- layers
+    def turn(self, rope: Rope) -> tuple[Value, Value]:
+        """Cosines and sines of the positions of a run, [length, 1, dimensions / 2]."""
+        b = self.builder
+        most = int((self.past + self.length).most)
+        places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
+        places = b.writer.sizes.state(places, [self.length])
+        positions = b.add("Add", places, self.number(self.past))
+        tables = [b.add("Gather", b.constant(t, "table"), positions, axis=0) for t in rope.tables(most)]
+        cosine, sine = (b.add("Unsqueeze", t, b.ints(1)) for t in tables)
+        return cosine, sine
+
+    def rotated(self, x: Value, turn: tuple[Value, Value], rope: Rope) -> Value:
+        """Heads [1, length, heads, depth] turned by the angles of their positions."""
+        b, depth = self.builder, self.config.depth
+        half, rest = rope.dimensions // 2, depth - rope.dimensions
+        parts: Sequence[Value]
+        if rope.interleaved:
+            turned, *others = self._split(x, [2 * half, rest]) if rest else [x]
+            shape = (0, 0, self.builder.dims(x)[2], half, 2)
+            pairs = b.add("Reshape", turned, b.ints(*shape))
+            first, second = (
+                b.add("Squeeze", part, b.ints(4)) for part in b.adds("Split", 2, pairs, b.ints(1, 1), axis=4)
+            )
+        else:
+            first, second, *others = self._split(x, [half, half, rest] if rest else [half, half])
+        cosine, sine = turn
+        one = b.add("Sub", b.add("Mul", first, cosine), b.add("Mul", second, sine))
+        two = b.add("Add", b.add("Mul", first, sine), b.add("Mul", second, cosine))
+        if rope.interleaved:
+            joined = b.add("Concat", *(b.add("Unsqueeze", part, b.ints(4)) for part in (one, two)), axis=4)
+            parts = [b.add("Reshape", joined, b.ints(0, 0, self.builder.dims(x)[2], 2 * half))]
+        else:
+            parts = [one, two]
+        return b.add("Concat", *parts, *others, axis=3) if len(parts) + len(others) > 1 else parts[0]
+
+    def _split(self, x: Value, sizes: Sequence[int]) -> Sequence[Value]:
+        return self.builder.adds("Split", len(sizes), x, self.builder.ints(*sizes), axis=3)
+
+    def projections(self, i: int, x: Value) -> Sequence[Value]:
+        """Queries, keys and values, [1, length, heads, depth]."""
+        config, b = self.config, self.builder
+        counts = (config.heads, config.key_heads, config.key_heads)
+        joined = self.weights.weight(f"{i}.qkv")
+        if joined is None:
+            flat = [self.linear(x, f"{i}.{name}") for name in "qkv"]
+        else:
+            sizes = [n * config.depth for n in counts]
+            bias = self.weights.bias(f"{i}.qkv")
+            biases = (
+                [None] * 3 if bias is None else [Weight(part) for part in np.split(bias.vector, np.cumsum(sizes)[:2])]
+            )
+            flat = [
+                self._with_bias(self.product(x, part), own)
+                for part, own in zip(joined.rows(sizes), biases, strict=True)
+            ]
+        return [b.add("Reshape", y, b.ints(0, 0, n, config.depth)) for y, n in zip(flat, counts, strict=True)]
+
+    def attention(
+        self, i: int, x: Value, past: Sequence[Value], turn: tuple[Value, Value] | None, window: int
+    ) -> tuple[Value, Sequence[Value]]:
+        """x with what attention adds, and the caches with the new keys and values."""
+        b, config, rope = self.builder, self.config, self.config.layers[i].rope
+        q, k, v = self.projections(i, self.optional_norm(x, f"{i}.attention_norm"))
+        q, k = (self.optional_norm(y, f"{i}.{name}_norm") for y, name in ((q, "q"), (k, "k")))
+        if turn is not None and rope is not None:
+            q, k = (self.rotated(y, turn, rope) for y in (q, k))
+        present = [self._appended(old, new) for old, new in zip(past, (k, v), strict=True)]
+        y = self._attend(q, present, window)
+        y = b.add("Reshape", y, b.ints(0, 0, config.heads * config.depth))
+        y = self.optional_norm(self.linear(y, f"{i}.attention_output"), f"{i}.attention_post_norm")
+        return self._residual(x, y), present
+
+    def _appended(self, past: Value, new: Value) -> Value:
+        """A cache with the rows of new tokens, of which what lies beyond their number is not computed."""
+        b = self.builder
+        rows = self._ended(b.add("Transpose", new, perm=(0, 2, 1, 3)), 2)
+        return b.add("Concat", past, rows, axis=2)
+
+    def _ended(self, x: Value, axis: int) -> Value:
+        """x with zeros beyond the tokens of the run, of which then nothing is computed."""
+        self.builder.type(x)
+        writer = self.builder.writer
+        mask, name = operator("Mask", {"axis": axis}), writer.fresh(f"{x.name}_ended")
+        (ended,) = writer.plain(mask, [x, self.number(self.length)], [name], self.builder.origin)
+        return writer.sizes.state(ended, writer.sizes.of(x))
+
+    def _attend(self, q: Value, caches: Sequence[Value], window: int) -> Value:
+        config = self.config
+        return self.builder.add(
+            "CachedAttention",
+            q,
+            *caches,
+            self.number(self.past),
+            scale=config.score_scale,
+            window=window,
+            softcap=config.attention_softcap,
+        )
+
+    def feed_forward(self, i: int, x: Value) -> Value:
+        """x with what the gated layers add."""
+        b = self.builder
+        y = self.optional_norm(x, f"{i}.ffn_norm")
+        joined = self.weights.weight(f"{i}.gate_up")
+        if joined is not None:
+            gate, up = (self.product(y, part) for part in joined.rows([joined.shape[0] // 2] * 2))
+        else:
+            gate, up = self.linear(y, f"{i}.gate"), self.linear(y, f"{i}.up")
+        y = self.linear(b.add("Mul", self._activated(gate), up), f"{i}.down")
+        return self._residual(x, self.optional_norm(y, f"{i}.ffn_post_norm"))
+
+    def _activated(self, x: Value) -> Value:
+        kind = self.config.activation
+        if kind == "silu":
+            return self.builder.add("Swish", x)
+        return self.builder.add("Gelu", x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+    def _residual(self, x: Value, y: Value) -> Value:
+        factor = self.config.residual_scale
+        y = y if factor == 1.0 else self.builder.add("Mul", y, self.builder.scalar(factor))
+        return self.builder.add("Add", x, y)

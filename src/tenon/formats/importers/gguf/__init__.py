@@ -1,0 +1,1 @@
+"""Language models as llama.cpp and ggml store them (GGUF)."""

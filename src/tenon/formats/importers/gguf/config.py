@@ -1,0 +1,124 @@
+"""The sizes and variants of a decoder, from the keys of a GGUF file.
+
+Source: docs/gguf.md of ggml, and what llama.cpp computes for these architectures where keys do not say it: which
+elements rotary embeddings pair, the scale of scores, which layers have a window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tenon.formats.decompositions.decoder.config import DecoderConfig, Layer, Rope
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.importers.gguf.metadata import Metadata
+from tenon.network.graph.graph import Array
+
+Factors = Callable[[str], Array | None]
+"""The elements of a tensor of the file by its name, without ".weight"."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What all files of an architecture have in common.
+
+    ``interleaved``: rotary embeddings turn neighbours; ``period``: how many layers there are for one without a window;
+    ``unturned``: how many for one without a rotary embedding; ``embedding``: embeddings are multiplied by the root of
+    their width.
+    """
+
+    interleaved: bool = False
+    activation: str = "silu"
+    norm: str = "rms"
+    period: int = 0
+    unturned: int = 0
+    embedding: bool = False
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "llama": Architecture(interleaved=True),
+    "smollm3": Architecture(interleaved=True, unturned=4),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "phi3": Architecture(),
+    "gemma": Architecture(activation="gelu_tanh", embedding=True),
+    "gemma2": Architecture(activation="gelu_tanh", embedding=True, period=2),
+    "gemma3": Architecture(activation="gelu_tanh", embedding=True, period=6),
+    "stablelm": Architecture(norm="layer"),
+}
+"""Architectures by the name in files."""
+
+_WIDE_HEADS = {("gemma2", 46), ("gemma3", 62)}
+"""Models whose scores are scaled by the width over the heads: the 27 B ones, by their layers."""
+
+
+def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
+    """The sizes and variants, for a cache of ``room`` tokens.
+
+    Raises RefusedError for what is not supported, FormatError for impossible sizes.
+    """
+    if m.architecture not in ARCHITECTURES:
+        what = "this architecture is not supported"
+        raise RefusedError(what, f"{', '.join(ARCHITECTURES)} are")
+    a = ARCHITECTURES[m.architecture]
+    if m.get("expert_count"):
+        raise RefusedError("mixtures of experts are not supported", "use a dense model of the same family")
+    hidden, heads, count = m.size("embedding_length"), m.size("attention.head_count"), m.size("block_count")
+    depth = m.size("attention.key_length", hidden // heads)
+    if m.size("attention.value_length", depth) != depth:
+        raise RefusedError("keys and values of different sizes are not supported")
+    config = DecoderConfig(
+        m.architecture,
+        hidden,
+        heads,
+        m.size("attention.head_count_kv", heads),
+        depth,
+        m.size("context_length", 2048),
+        norm=a.norm,
+        epsilon=m.number("attention.layer_norm_rms_epsilon", m.number("attention.layer_norm_epsilon", 1e-5)),
+        activation=a.activation,
+        scale=1 / math.sqrt(hidden / heads) if (m.architecture, count) in _WIDE_HEADS else 0.0,
+        embedding_scale=math.sqrt(hidden) if a.embedding else 1.0,
+        attention_softcap=m.number("attn_logit_softcapping", 50.0 if m.architecture == "gemma2" else 0.0),
+        logit_softcap=m.number("final_logit_softcapping", 30.0 if m.architecture == "gemma2" else 0.0),
+    )
+    return replace(config, layers=_layers(m, a, config, (count, room), factors))
+
+
+def _layers(
+    m: Metadata, a: Architecture, config: DecoderConfig, sizes: tuple[int, int], factors: Factors
+) -> tuple[Layer, ...]:
+    """The layers: with a period, all but the last of so many have the window, and their own rotary embedding."""
+    count, room = sizes
+    rope = _rope(m, a, config, factors, room)
+    window = m.size("attention.sliding_window", 4096 if m.architecture == "gemma2" else 0) if a.period else 0
+    near = replace(rope, base=m.number("rope.freq_base_swa", 10000.0), linear=1.0, factors=None)
+    if m.architecture == "gemma2":
+        near = rope
+    layers = []
+    for i in range(count):
+        local = bool(window) and i % a.period < a.period - 1
+        turned = not a.unturned or (i + 1) % a.unturned
+        layers.append(Layer((near if local else rope) if turned else None, window if local else 0))
+    return tuple(layers)
+
+
+def _rope(m: Metadata, a: Architecture, config: DecoderConfig, factors: Factors, room: int) -> Rope:
+    """The rotary embedding; its factors for long texts apply to caches with more room than the model began with."""
+    dimensions = m.size("rope.dimension_count", config.depth)
+    if dimensions > config.depth or dimensions % 2:
+        raise RefusedError(f"turns {dimensions} of the {config.depth} elements of a head")
+    rope = Rope(dimensions, m.number("rope.freq_base", 10000.0), interleaved=a.interleaved)
+    kind, factor = m.text("rope.scaling.type", "none"), m.number("rope.scaling.factor", 1.0)
+    if kind == "linear" or (kind == "none" and m.get("rope.scale_linear")):
+        return replace(rope, linear=factor if kind == "linear" else m.number("rope.scale_linear", 1.0))
+    if kind not in ("none", "longrope"):
+        raise RefusedError(f"rotary embeddings scaled by '{kind}' are not supported", "none, linear and longrope are")
+    original = m.size("rope.scaling.original_context_length", config.context)
+    own = factors("rope_freqs")
+    if own is None:
+        own = factors("rope_factors_long" if room > original else "rope_factors_short")
+    if own is not None and own.size != dimensions // 2:
+        raise RefusedError(f"has {own.size} factors for {dimensions // 2} frequencies")
+    return replace(rope, factors=own, magnitude=m.number("rope.scaling.attn_factor", 1.0))

@@ -1,0 +1,66 @@
+"""GGUF files as graphs: decoders of the architectures in ``config``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from glob import escape
+
+from tenon.errors import FormatError, Problem, UnsupportedError
+from tenon.formats.decompositions.decoder.graph import ROOM, decoder_graph, room_of
+from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.importers.gguf.config import decoder_config
+from tenon.formats.importers.gguf.metadata import Metadata
+from tenon.formats.importers.gguf.text import text_model
+from tenon.formats.importers.gguf.weights import GgufWeights
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.wire.gguf import MAGIC, Gguf, parse
+from tenon.network.graph.bind import Shapes
+from tenon.network.graph.graph import Graph
+
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+
+
+def recognise(file: ModelFile) -> bool:
+    return file.data[:4] == MAGIC
+
+
+def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
+    """See ``importers.load`` for errors.  Of a model in several files, any of them may be given."""
+    parts = _parts(file)
+    weights = GgufWeights(parts)
+    builder = GraphBuilder(file, file.stem, shapes, inputs, outputs, sum(len(part.data) for part in parts))
+    try:
+        metadata = Metadata.of(parts[0].pairs)
+        room = room_of(builder.shapes, metadata.size("context_length", ROOM))
+        config = decoder_config(metadata, weights.factors, room)
+    except RefusedError as refusal:
+        where = str(parts[0].pairs.get("general.architecture", ""))
+        raise UnsupportedError(file.name, [Problem(where, refusal.what, refusal.remedy)]) from None
+    except FormatError as error:
+        raise FormatError(f"{file.name}: {error}") from error
+    graph = decoder_graph(builder, config, weights)
+    graph.text = text_model(metadata, config.context)
+    return graph
+
+
+def _parsed(file: ModelFile) -> Gguf:
+    try:
+        return parse(file.data)
+    except FormatError as error:
+        raise FormatError(f"{file.name}: the file is damaged: {error}") from error
+
+
+def _parts(file: ModelFile) -> list[Gguf]:
+    """All files of a model, the one with its keys first."""
+    name = _PART.fullmatch(file.name)
+    if name is None:
+        return [_parsed(file)]
+    others = {other.name: other for other in file.matching(f"{escape(name[1])}-?????-of-{name[3]}.gguf")}
+    others[file.name] = file
+    wanted = [f"{name[1]}-{number:05}-of-{name[3]}.gguf" for number in range(1, int(name[3]) + 1)]
+    missing = [each for each in wanted if each not in others]
+    if missing:
+        raise FormatError(f"{file.name}: the model is in {len(wanted)} files, and {missing[0]} is not beside it")
+    return [_parsed(others[each]) for each in wanted]
