@@ -147,17 +147,42 @@ HEADS, QUERIES, KEYS, DEPTH = 2, 5, 7, 4
 CAUSAL = np.tril(np.ones((QUERIES, KEYS), bool), 2)
 
 
+def node(kind: str, inputs: str, output: str = "s") -> Any:
+    return helper.make_node(kind, inputs.split(), [output])
+
+
+def copied(name: str) -> list[Any]:
+    """Nodes that repeat the only head of keys or values for all heads."""
+    return [
+        node("Unsqueeze", f"{name} two", f"{name}1"),
+        node("Expand", f"{name}1 many", f"{name}2"),
+        node("Reshape", f"{name}2 all", f"{name}3"),
+    ]
+
+
+COPIES = {
+    "two": np.array([2]),
+    "many": np.array([1, 1, HEADS, KEYS, DEPTH]),
+    "all": np.array([1, HEADS, KEYS, DEPTH]),
+}
+
+
 def attention_of(*scores: Any, keys: str = "transposed", constants: dict[str, Any] | None = None) -> Graph:
     """A model of attention: ``scores`` are nodes from "s0", the product, to "s", of which softmax is taken."""
     operands = {"q": (1, HEADS, QUERIES, DEPTH), "v": (1, HEADS, KEYS, DEPTH), "m": (1, 1, QUERIES, KEYS)}
     operands["k"] = {"turned": (1, HEADS, DEPTH, KEYS), "rows": (1, KEYS, HEADS, DEPTH)}.get(keys, operands["v"])
-    perm = {"transposed": [0, 1, 3, 2], "rows": [0, 2, 3, 1], "turned": [0, 1, 2, 3]}[keys]
+    perm = {"rows": [0, 2, 3, 1], "turned": [0, 1, 2, 3]}.get(keys, [0, 1, 3, 2])
+    end = ""
+    if keys == "shared":
+        operands["k"] = operands["v"] = (1, 1, KEYS, DEPTH)
+        end, constants = "3", {**(constants or {}), **COPIES}
     nodes = [
-        helper.make_node("Transpose", ["k"], ["kt"], perm=perm),
+        *(copied("k") + copied("v") if end else []),
+        helper.make_node("Transpose", [f"k{end}"], ["kt"], perm=perm),
         helper.make_node("MatMul", ["q", "kt"], ["s0"]),
         *scores,
         helper.make_node("Softmax", ["s"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "v"], ["y"]),
+        helper.make_node("MatMul", ["p", f"v{end}"], ["y"]),
     ]
     used = {name for node in nodes for name in node.input}
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in operands.items() if n in used]
@@ -172,13 +197,10 @@ def attention_of(*scores: Any, keys: str = "transposed", constants: dict[str, An
     return tenon.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
 
 
-def node(kind: str, inputs: str, output: str = "s") -> Any:
-    return helper.make_node(kind, inputs.split(), [output])
-
-
 LOWEST = np.array(-3e38, np.float32)
 FORMS: dict[str, tuple[Graph, str]] = {
     "plain": (attention_of(node("Identity", "s0")), "HeadAttention()"),
+    "shared": (attention_of(node("Identity", "s0"), keys="shared"), "HeadAttention()"),
     "scaled": (attention_of(node("Mul", "s0 half")), "HeadAttention(scale=0.5)"),
     "divided": (attention_of(node("Div", "s0 half"), keys="rows"), "HeadAttention(scale=2.0)"),
     "masked": (attention_of(node("Mul", "s0 half", "s1"), node("Add", "s1 m")), "HeadAttention(scale=0.5)"),
@@ -207,7 +229,7 @@ def test_forms_of_attention(form: str) -> None:
     (before,) = evaluate(graph, feeds).values()
     passes.optimize(graph, verify=True, narrow=[attention_pass(lambda _: True)])
     assert [str(n.op) for n in graph if n.op.name == "HeadAttention"] == [expected]
-    assert not {"Softmax", "MatMul", "Where", "Add"} & {n.op.name for n in graph}
+    assert not {"Softmax", "MatMul", "Where", "Add", "Expand"} & {n.op.name for n in graph}
     (after,) = evaluate(graph, feeds).values()
     np.testing.assert_allclose(after, before, atol=1e-6)
 

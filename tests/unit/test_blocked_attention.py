@@ -1,4 +1,4 @@
-"""Attention on processors by blocks of queries and keys: results, proofs, and what is chosen by estimate."""
+"""Attention on processors, of blocks of queries and of one: results, proofs, and what is chosen by estimate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interpret import interpret
 from tenon.machine.algorithms.attention import attends, gains, time_apart, time_in_one
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
-from tenon.machine.kernels import attention_tiles
+from tenon.machine.kernels import attention_tiles, row_attention
 from tenon.machine.kernels.attention_tiles import places, scratch
 from tenon.machine.kernels.blocked_attention import blocked_attention
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
@@ -101,6 +101,52 @@ def test_a_loop_past_the_keys_is_refused() -> None:
         prove(parse(faulty))
 
 
+ROW = HeadSizes(2, 1, 21, 6, 0.3)
+ROWS = {
+    "plain": (ROW, {}, 1),
+    "shared": (replace(ROW, count=4, group=4, values=9, merged=True), {}, 1),
+    "chosen": (
+        replace(ROW, length=True, group=2, mask=MaskSizes(1, 2, 21, 1, DType.BOOL), fill=-1e9, softcap=2.0),
+        {"length": 17},
+        1,
+    ),
+    "window": (
+        replace(ROW, length=True, causal=True, past=True, window=7, mask=MaskSizes(1, 1, 21, 1)),
+        {"length": 19, "past": 15},
+        1,
+    ),
+    "parts": (replace(ROW, length=True, causal=True, past=True, batch=2), {"length": 19, "past": 15}, 2),
+    "parts_past_the_last_key": (replace(ROW, length=True), {"length": 9}, 3),
+}
+
+
+@pytest.mark.parametrize("lanes", ["lanes1", "lanes8"])
+@pytest.mark.parametrize("name", ROWS)
+def test_results_of_one_query(name: str, lanes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_attention, "BLOCK", 8)
+    (s, numbers, parts), machine = ROWS[name], MACHINES[lanes]
+    inputs = operands(s, numbers.get("length"), numbers.get("past"))
+    op = HeadAttention(s.scale, s.merged, s.causal, s.window, s.softcap, s.fill)
+    expected = op.reference(*inputs)
+    kernel, y = row_attention.row_attention.__wrapped__(s, machine, parts), np.zeros(expected.shape, np.float32)
+    given = [a.reshape(1) if a.ndim == 0 else a for a in inputs if a is not None]
+    room = [np.full(shape, np.nan, np.float32) for _, shape in row_attention.row_scratch(s, parts)]
+    results = [np.full(shape, np.nan, np.float32) for _, shape in row_attention.parts_shapes(s, parts)]
+    interpret(kernel, [*given, *room, *([y] if parts == 1 else results)])
+    assert prove(kernel) > 0
+    if parts > 1:
+        join = row_attention.joined_parts(s, machine, parts)
+        interpret(join, [*results, y])
+        assert prove(join) > 0
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+def test_parts_of_keys_do_not_depend_on_threads() -> None:
+    assert row_attention.parts_of(replace(ROW, count=8, keys=2048)) == 4
+    assert row_attention.parts_of(replace(ROW, count=8, group=8, keys=2048)) == 8
+    assert row_attention.parts_of(replace(ROW, count=64, keys=2048)) == 1
+
+
 def test_rows_of_lowest_scores_are_averages() -> None:
     """Scores of the lowest number everywhere are equal, as those of keys that padding hides."""
     s = replace(BASE, mask=MaskSizes(1, 1, 21, 11, DType.BOOL), fill=float(np.finfo(np.float32).min))
@@ -116,7 +162,8 @@ def test_long_attention_is_one_kernel_by_estimate(monkeypatch: pytest.MonkeyPatc
     machine = find("x86-64-avx512").machine
     long = HeadSizes(8, 512, 512, 64, 0.125)
     assert gains(long, machine)
-    assert not gains(replace(long, queries=1), machine)  # products of one row read keys as they lie
+    assert gains(replace(long, queries=1), machine)
+    assert not gains(replace(long, queries=49, keys=49, depth=32, count=4), machine)
     assert 1.05 < time_apart(long, machine) / time_in_one(long, machine) < 1.3
     assert 0.5 < time_in_one(replace(long, causal=True), machine) / time_in_one(long, machine) < 0.65
     assert not attends(long, find("cuda").machine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tenon.machine.algorithms.estimate import slowest, step_time, work_items
+from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, work_items
 from tenon.machine.algorithms.registry import best
 from tenon.machine.kernels import attention as tensor
 from tenon.machine.kernels.attention_tiles import tile_of
@@ -12,10 +12,14 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.row_attention import parts_of
 from tenon.network.graph.types import F32
 
 _EXPONENTIAL = 18.0
 """Time of the exponentials of a vector, their maximum and their sum, in multiply-adds of a vector."""
+
+_ACROSS = 8.0
+"""Time to add the lanes of a vector."""
 
 _MOVED = 1.5
 """Time to move one number to another place."""
@@ -43,7 +47,12 @@ def gains(s: HeadSizes, machine: Machine) -> bool:
 
 
 def time_in_one(s: HeadSizes, machine: Machine) -> float:
-    """The time of one kernel (``kernels.blocked_attention``), in multiply-adds of a vector."""
+    """The time of one kernel, in multiply-adds of a vector."""
+    return _of_a_row(s, machine) if s.queries == 1 else _of_blocks(s, machine)
+
+
+def _of_blocks(s: HeadSizes, machine: Machine) -> float:
+    """The time of ``kernels.blocked_attention``."""
     t = tile_of(s, machine)
     keys = s.keys * (min(1.0, 0.5 + t.queries / max(1, s.queries)) if s.causal else 1.0)
     columns = max(1, math.ceil(s.channels / machine.lanes))
@@ -57,20 +66,34 @@ def time_in_one(s: HeadSizes, machine: Machine) -> float:
     return s.batch * s.count * blocks * block * slowest(items, machine.threads)
 
 
+def _of_a_row(s: HeadSizes, machine: Machine) -> float:
+    """The time of ``kernels.row_attention``."""
+    shared, lanes = s.batch * s.count // s.group, machine.lanes
+    sums = math.ceil(s.depth / lanes) + math.ceil(s.channels / lanes) + (_ACROSS if lanes > 1 else 0)
+    compute = shared * s.group * s.keys * (sums + _EXPONENTIAL / lanes)
+    items = shared * parts_of(s)
+    return overlapped(compute, _reading(s, machine)) * slowest(items, machine.threads)
+
+
+def _reading(s: HeadSizes, machine: Machine) -> float:
+    """The time until all keys and values have arrived."""
+    return s.batch * s.count // s.group * s.keys * (s.depth + s.channels) * s.dtype.bytes / machine.stream
+
+
 def time_apart(s: HeadSizes, machine: Machine) -> float:
-    """The time of two products and a softmax of all scores, in multiply-adds of a vector."""
-    count, shared = s.batch * s.count, s.batch * s.count // s.group
-    products = sum(
-        best((_product(count, s.queries, inner, columns),), machine)
-        .cost((_product(count, s.queries, inner, columns),), machine)
-        .time
-        for inner, columns in ((s.depth, s.keys), (s.keys, s.channels))
-    )
+    """The time of two products and a softmax of all scores, in multiply-adds of a vector.  Keys are turned round for
+    several queries, and multiplied as they lie by one (``passes.row_products``)."""
+    count = s.batch * s.count
+    row = s.queries == 1
+    first = _product(count, s.keys, s.depth, 1) if row else _product(count, s.queries, s.depth, s.keys)
+    problems = (first, _product(count, s.queries, s.keys, s.channels))
+    products = sum(best((problem,), machine).cost((problem,), machine).time for problem in problems)
     scores = count * s.queries * s.keys
     softmax = scores / machine.lanes * (_EXPONENTIAL + 4)
-    moved = _MOVED * shared * s.keys * s.depth * (s.queries > 1)
+    moved = 0.0 if row else _MOVED * count / s.group * s.keys * s.depth
     traffic = _PASSES * 4 * scores / _STREAM if 4 * scores > _CACHED else 0.0
-    return (products + softmax + moved + traffic) * slowest(count, machine.threads)
+    compute = products + softmax + moved + traffic
+    return (overlapped(compute, _reading(s, machine)) if row else compute) * slowest(count, machine.threads)
 
 
 def _product(count: int, rows: int, inner: int, columns: int) -> Conv:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
+
+LEAST = float(np.finfo(np.float32).min)
+"""The greatest score before the first key: the lowest number, so that scores of that number still have a maximum."""
 
 _BLOCK = 128
 """Keys of a block: the scores of a block of queries and the keys stay in the caches of a core."""

@@ -23,15 +23,12 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segmen
 from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, less, maximum, op, select
 from tenon.machine.kernels import math
-from tenon.machine.kernels.attention_tiles import AttentionTile, QueryRun, places, query_runs, scratch, tile_of
+from tenon.machine.kernels.attention_tiles import LEAST, AttentionTile, QueryRun, places, query_runs, scratch, tile_of
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.network.graph.types import I32, I64, DType
-
-LEAST = float(np.finfo(np.float32).min)
-"""The greatest score before the first key: the lowest number, so that scores of that number still have a maximum."""
 
 _UNROLL = 4
 

@@ -12,6 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.algorithms.attention import attends
 from tenon.machine.kernels import attention_tiles as tiles
+from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.blocked_attention import blocked_attention
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
@@ -74,8 +75,8 @@ class HeadAttention(Operator):
             if value is not None and (value.type.dtype is not I64 or value.type.rank):
                 raise ShapeError(f"HeadAttention: a number of keys must be an i64 scalar, not {value.type}")
         *batch, queries, _ = q.dims
-        rows = (*batch[:-1], queries, batch[-1]) if self.merged else (*batch, queries)
-        return (TensorType(q.dtype, (*rows, v.dims[-1])),)
+        outer = (*batch[:-1], queries, batch[-1]) if self.merged else (*batch, queries)
+        return (TensorType(q.dtype, (*outer, v.dims[-1])),)
 
     def reference(
         self,
@@ -165,6 +166,8 @@ class HeadAttention(Operator):
         s, present = self.heads(site.inputs), [Input(i) for i in range(len(site.inputs)) if site.has(i)]
         if site.machine.launch is not None:
             return [Step(attention(s), (*present, Output()))]
+        if s.queries == 1:
+            return _row_steps(s, site, present)
         places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
         room = [Scratch(name, 4 * math.prod(shape), True) for name, shape in tiles.scratch(s, site.machine)]
         args: tuple[Arg, ...] = (*present, *places, *room, Output())
@@ -190,6 +193,21 @@ class HeadAttention(Operator):
         shared = ((2, 4, 11, 8), (2, 2, 21, 8), (2, 2, 21, 8))
         yield Case(cls(0.4, causal=True), (*shared, (21, 1), *numbers), label="cache")
         yield Case(cls(0.4, causal=True, window=5), (*shared, None, *numbers), label="window")
+        yield Case(cls(0.4), ((4, 1, 8), (2, 530, 8), (2, 530, 11), (530, 1), np.array(401, np.int64)), label="row")
+
+
+def _row_steps(s: HeadSizes, site: Site, operands: list[Input]) -> list[Step]:
+    """Attention of one query: one kernel, or one for parts of the keys and one that joins their results."""
+    parts = rows.parts_of(s)
+    room = [Scratch(name, 4 * math.prod(shape), True) for name, shape in rows.row_scratch(s, parts)]
+    if parts == 1:
+        return [Step(rows.row_attention(s, site.machine), (*operands, *room, Output()))]
+    results = [Scratch(name, 4 * math.prod(shape)) for name, shape in rows.parts_shapes(s, parts)]
+    kernel = rows.row_attention(s, site.machine, parts)
+    return [
+        Step(kernel, (*operands, *room, *results)),
+        Step(rows.joined_parts(s, site.machine, parts), (*results, Output())),
+    ]
 
 
 def _mask_sizes(mask: TensorType, q: TensorType) -> MaskSizes:

@@ -14,7 +14,7 @@ from tenon.network.ops.comparison import Where
 from tenon.network.ops.head_attention import HeadAttention
 from tenon.network.ops.mask import Mask
 from tenon.network.ops.matmul import MatMul
-from tenon.network.ops.move import Transpose
+from tenon.network.ops.move import Expand, Transpose
 from tenon.network.ops.pointwise import Add, Div, Mul
 from tenon.network.ops.shape import Reshape
 
@@ -42,12 +42,24 @@ class AttentionParts:
     op: HeadAttention = field(default_factory=HeadAttention)
 
     def with_values(self, values: Value) -> AttentionParts:
-        """The same with values, without their Mask where the number of keys says the same."""
-        maker = values.producer
-        if maker is not None and isinstance(maker.op, Mask):
-            axis = maker.op.axis % values.type.rank
-            values = maker.input(0) if (axis, maker.input(1)) == (values.type.rank - 2, self.length) else values
+        """The same with values, without their Mask where the number of keys says the same, and without the copies of
+        keys and values that several heads share."""
+        values = self._unmasked(values)
+        keys, shared = (_before_copies(v) for v in (self.keys, values))
+        if (
+            self.turn is None
+            and keys is not None
+            and shared is not None
+            and keys.type.dims[:-1] == shared.type.dims[:-1]
+        ):
+            return replace(self, keys=keys, values=self._unmasked(shared))
         return replace(self, values=values)
+
+    def _unmasked(self, values: Value) -> Value:
+        maker = values.producer
+        if maker is None or not isinstance(maker.op, Mask) or maker.input(1) is not self.length:
+            return values
+        return maker.input(0) if maker.op.axis % values.type.rank == values.type.rank - 2 else values
 
     @property
     def types(self) -> list[TensorType | None]:
@@ -70,7 +82,14 @@ class AttentionParts:
         assert k is not None
         assert v is not None
         alike = q.rank == k.rank == v.rank >= 2 and q.dims[-1] == k.dims[-1] and k.dims[:-1] == v.dims[:-1]
-        if not alike or q.dims[:-2] != k.dims[:-2] or q.dtype is not k.dtype or q.dtype is not v.dtype:
+        heads, shared = (t.dims[-3] if t.rank > 2 else 1 for t in (q, k))
+        if (
+            not alike
+            or q.dims[:-3] != k.dims[:-3]
+            or heads % max(1, shared)
+            or q.dtype is not k.dtype
+            or q.dtype is not v.dtype
+        ):
             return False
         whole = (*q.dims[:-2], k.dims[-2], q.dims[-2])
         return mask is None or _spreads(mask, whole, q.dtype)
@@ -101,6 +120,26 @@ class AttentionParts:
         while inputs[-1] is None:
             inputs.pop()
         return inputs
+
+
+def _before_copies(value: Value) -> Value | None:
+    """The tensor [..., shared, N, d] of which each head is repeated for several neighbouring ones."""
+    joined = value.producer
+    copies = joined.input(0).producer if joined is not None and isinstance(joined.op, Reshape) else None
+    apart = copies.input(0).producer if copies is not None and isinstance(copies.op, Expand) else None
+    if copies is None or apart is None or not isinstance(apart.op, Reshape):
+        return None
+    single, many = apart.input(0), copies.output.type.dims
+    *outer, shared, keys, depth = single.type.dims if single.type.rank > 2 else (0, 0, 0)
+    group = many[-3] if len(many) > 3 else 0
+    repeats = many == (*outer, shared, group, keys, depth) and apart.output.type.dims == (
+        *outer,
+        shared,
+        1,
+        keys,
+        depth,
+    )
+    return single if repeats and value.type.dims == (*outer, shared * group, keys, depth) else None
 
 
 def _with_dims(type: TensorType, dims: Sequence[int]) -> TensorType:
