@@ -56,6 +56,7 @@ ALL = both_signs(np.concatenate([geometric(1e-30, 1.0), linear(0, 100)]))
 SWEEPS: dict[str, tuple[Array, Callable[[Array], Array], float]] = {
     "exp": (linear(-110, 95), np.exp, 1),
     "exp_of_negative": (linear(-87.3, 0), np.exp, 1),
+    "exp2_of_negative": (linear(-126, 0), np.exp2, 2),
     "log": (np.concatenate([geometric(1e-44, 3e38), linear(0.5, 2)]), np.log, 1),
     "log1p": (geometric(1e-30, 1.0), np.log1p, 2),
     "sigmoid": (ALL[ALL > -87], lambda x: 1 / (1 + np.exp(-x)), 3),
@@ -79,6 +80,11 @@ def test_exp_of_negative_numbers_has_no_subnormal_results() -> None:
     np.testing.assert_array_equal(y[:5], 0)
     assert y[5] > 1.17549435e-38
     assert np.isnan(y[6])
+
+
+def test_powers_of_two_have_no_subnormal_results() -> None:
+    x = np.array([-math.inf, -1e38, -126.1, -126, -1, 0, math.nan], np.float32)
+    np.testing.assert_array_equal(compute(tenon_math.exp2_of_negative, x), [0, 0, 0, 2.0**-126, 0.5, 1, math.nan])
 
 
 def test_sigmoid_has_no_subnormal_results() -> None:

@@ -165,8 +165,9 @@ def _attend(p: _Attention, b: _QueryBlock) -> None:
 def _turn(p: _Attention, b: _QueryBlock) -> None:
     """The queries times the scale, turned round: vectors along the queries, zeros past the last."""
     k, s = p.k, p.s
+    scale = s.scale * (math.LOG2E if _binary(s) else 1.0)
     with k.loop("r", b.run.count) as r, k.loop("c", s.depth) as c:
-        b.turned[c, r] = loaded(p.q[b.batch, b.head, b.first + r, c]) * s.scale
+        b.turned[c, r] = loaded(p.q[b.batch, b.head, b.first + r, c]) * scale
     rest = b.run.vecs * b.run.lanes - b.run.count
     if rest:
         with k.loop("c", s.depth) as c, k.loop("r", rest) as r:
@@ -272,17 +273,26 @@ def _seen(p: _Attention, b: _QueryBlock, key: Index, v: int, score: Expr) -> Exp
     return score
 
 
+def _binary(s: HeadSizes) -> bool:
+    """Whether scores are logarithms to the base of 2: where they are nothing but products."""
+    return not s.softcap and s.mask is None
+
+
+def _exponential(s: HeadSizes, x: Expr) -> Expr:
+    return math.exp2_of_negative(x) if _binary(s) else math.exp_of_negative(x)
+
+
 def _exponentials(p: _Attention, b: _QueryBlock, keys: _KeyBlock, greatest: Tensor) -> None:
     """The exponentials in the place of the scores, and their sums; the factors of what was summed before."""
-    k = p.k
+    k, s = p.k, p.s
     for v in range(b.run.vecs):
-        factor = k.let("f", math.exp_of_negative(b.top[v] - greatest[v]))
+        factor = k.let("f", _exponential(s, b.top[v] - greatest[v]))
         b.total[v] = b.total[v] * factor
         b.factors.vec(b.run.lanes)[v] = factor
         b.top[v] = greatest[v]
     with k.loop("j", *keys.bounds()) as j:
         for v in range(b.run.vecs):
-            e = k.let("e", math.exp_of_negative(b.scores.vec(b.run.lanes)[j, v] - b.top[v]))
+            e = k.let("e", _exponential(s, b.scores.vec(b.run.lanes)[j, v] - b.top[v]))
             b.scores.vec(b.run.lanes)[j, v] = e
             b.total[v] = b.total[v] + e
 

@@ -28,7 +28,7 @@ _INFINITY = math.inf
 _ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
 _ROUNDING_BITS = 0x4B400000
 _ONE = 0x3F800000
-_LOG2E = 1.44269504088896341
+LOG2E = 1.44269504088896341
 _LEAST_NORMAL = 0x00800000  # bits of the least float that is not subnormal
 SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
 
@@ -92,7 +92,7 @@ def _top(x: Expr) -> Expr:
 def exp(x: Expr) -> Expr:
     """At most 1 ulp, subnormal results included; infinite above 88.73."""
     x = clamp(x, -104.0, 89.0)
-    whole, n = _nearest(x * _LOG2E)
+    whole, n = _nearest(x * LOG2E)
     return _scaled(_exp_of_rest(x, whole), n)
 
 
@@ -108,8 +108,9 @@ def _exp_of_rest(x: Expr, whole: Expr) -> Expr:
 
 def _normal_exp(x: Expr) -> Expr:
     """exp(x) from -87.33 to 88.37, at most 1 ulp: 2**n is a number of f32 there, so that one product scales."""
-    whole, n = _nearest(x * _LOG2E)
-    return _exp_of_rest(x, whole) * bitcast((n << 23) + _ONE, F32)
+    shifted = x * LOG2E + _ROUNDING
+    power = (bitcast(shifted, I32) << 23) + _ONE  # the constant's bits leave the word
+    return _exp_of_rest(x, shifted - _ROUNDING) * bitcast(power, F32)
 
 
 @by_width(math_f64.exp)
@@ -133,6 +134,20 @@ LOG = (
 """(log(1 + f) - f + f**2 / 2) / f**3 for 1 + f from sqrt(1/2) to sqrt(2), as a polynomial."""
 LOG_2 = (0.693359375, -2.12194440e-4)
 """log(2): a number of few bits, and the rest."""
+
+
+_EXP2 = (1.5353362e-4, 1.3398875e-3, 9.6184369e-3, 5.5503324e-2, 2.4022648e-1, 6.9314718e-1, 1.0)
+"""2**r of |r| <= 1/2 as a polynomial, with a relative error of at most 2e-9 (weighted least squares)."""
+
+
+def exp2_of_negative(x: Expr) -> Expr:
+    """2**x of x <= 0 in f32, at most 2 ulp; 0 below -126, where results would be subnormal."""
+    least = -126.0
+    shifted = maximum(least, x) + _ROUNDING
+    r = maximum(least, x) - (shifted - _ROUNDING)
+    p = polynomial(r, _EXP2)
+    power = bitcast(bitcast(p, I32) + (bitcast(shifted, I32) << 23), F32)
+    return select(less(x, least), constant(0.0, x), power)
 
 
 @by_width(math_f64.log)

@@ -11,6 +11,7 @@ from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Graph, Node
 from tenon.network.graph.types import F32, DType
+from tenon.network.ops.mask import Mask
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.move import Transpose
 from tenon.network.ops.softmax import LogSoftmax, Softmax
@@ -50,13 +51,15 @@ def _joined(graph: Graph, last: Node, able: Able, log: Log) -> bool:
         return False
     if not merged and _merges(graph, product):
         return False  # the transposition is the last
-    softmax = sole_producer(graph, product.input(0))
+    shares = sole_producer(graph, product.input(0))
+    zeros = shares if shares is not None and isinstance(shares.op, Mask) else None
+    softmax = shares if zeros is None else sole_producer(graph, zeros.input(0))
     if softmax is None or not isinstance(softmax.op, Softmax) or isinstance(softmax.op, LogSoftmax):
         return False
     if softmax.op.axis % rank != rank - 1:
         return False
     parts = parts_of(graph, softmax.input(0))
-    if parts is None:
+    if parts is None or (zeros is not None and not parts.ends_as(zeros)):
         return False
     parts = parts.with_values(product.input(1))
     op = replace(parts.op, merged=merged)

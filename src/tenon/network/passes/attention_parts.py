@@ -41,6 +41,12 @@ class AttentionParts:
     past: int = 0
     op: HeadAttention = field(default_factory=HeadAttention)
 
+    def ends_as(self, node: Node) -> bool:
+        """Whether a Mask sets to zero what belongs to keys past the last."""
+        op, rank = node.op, node.output.type.rank
+        assert isinstance(op, Mask)
+        return op.value == 0 and op.axis % rank == rank - 1 and node.input(1) is self.length
+
     def with_values(self, values: Value) -> AttentionParts:
         """The same with values, without their Mask where the number of keys says the same, and without the copies of
         keys and values that several heads share."""
