@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Cost, Input, Limits, Output, Problem, Scratch, Stage, Step, Weights
 from tenon.machine.algorithms.direct import InnerLoop
-from tenon.machine.algorithms.estimate import BARRIER, Arithmetic
+from tenon.machine.algorithms.estimate import Arithmetic, barrier
 from tenon.machine.algorithms.integer_widened import WEIGHT, IntegerWidened
 from tenon.machine.algorithms.integers import FINISH, IntegerStage
 from tenon.machine.kernels import integer_inner_products
@@ -54,8 +54,8 @@ class IntegerInnerProducts(IntegerWidened):
         direct = super().cost(problem, machine)
         pixels = s.x.n * s.x.blocks * s.x.block * s.x.h * s.x.w / machine.lanes / machine.threads
         weights = WEIGHT * direct.weights / machine.lanes / machine.threads
-        barrier = BARRIER if machine.threads > 1 else 0.0
-        return Cost(direct.time + (_PIXEL * pixels + weights) * machine.instruction + barrier, direct.weights)
+        meeting = barrier(machine.threads)
+        return Cost(direct.time + (_PIXEL * pixels + weights) * machine.instruction + meeting, direct.weights)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         ((wanted,), (stage,)) = problem, stages

@@ -18,7 +18,7 @@ from tenon.machine.algorithms.base import (
     Weights,
 )
 from tenon.machine.algorithms.direct import InnerLoop, estimate
-from tenon.machine.algorithms.estimate import BARRIER, Arithmetic
+from tenon.machine.algorithms.estimate import Arithmetic, barrier
 from tenon.machine.algorithms.integers import FINISH, IntegerDirect, IntegerStage
 from tenon.machine.kernels import integer_widened
 from tenon.machine.kernels.conv import Conv
@@ -52,9 +52,9 @@ class IntegerWidened(IntegerDirect):
         (s,) = problem
         vectors = s.x.n * s.x.blocks * s.x.block * s.x.h * s.x.w / machine.lanes / machine.threads
         time = estimate(s.flattened(), machine, self.tile, self.loop(s, machine)) + _WIDENED * vectors
-        barrier = BARRIER if machine.threads > 1 else 0.0
+        meeting = barrier(machine.threads)
         elements = s.padded * s.taps * s.x.blocks * s.x.block // s.groups
-        return Cost(time * machine.instruction + barrier, elements)
+        return Cost(time * machine.instruction + meeting, elements)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         ((wanted,), (stage,)) = problem, stages

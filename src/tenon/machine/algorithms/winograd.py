@@ -25,8 +25,9 @@ from tenon.machine.algorithms.base import (
     in_floats,
 )
 from tenon.machine.algorithms.estimate import (
-    BARRIER,
+    EXCHANGED,
     Arithmetic,
+    barrier,
     fits,
     overlapped,
     pair_time,
@@ -227,6 +228,7 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
             shares = slowest(work_items(count, -(-outputs // b.vecs), threads=threads), threads)
             vectors = min(inputs // machine.lanes, outputs)
             transforms *= slowest(work_items(vectors, total, threads=threads), threads) / shares
-            barriers = 2 * BARRIER
+            barriers = 2 * barrier(threads)
+            spill += kept * (1 - 1 / threads) / EXCHANGED
         transforms, spill, products = transforms * shares, spill * shares, products * shares
     return s.y.n * (transforms + spill) + barriers + overlapped(s.y.n * products, memory)
