@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,8 +24,9 @@ from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.isa import assembly
-from tenon.machine.isa.amx import BEGIN, REGISTERS, TileBlock
-from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Stmt
+from tenon.machine.isa.amx import BEGIN, REGISTERS, TILE_BF16, TILE_I8, TILE_U8, TileBlock
+from tenon.machine.isa.base import ProductUnit
+from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Kernel, Stmt
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels import tile_patches as tile_patches_kernel
 from tenon.machine.kernels.conv import Conv
@@ -33,7 +35,7 @@ from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
 from tenon.machine.kernels.tile_patches import patch_bytes, tile_patches
 from tenon.machine.kernels.tile_products import pack, tile_products
 from tenon.machine.proofs.bounds import prove
-from tenon.machine.targets import find, host_cpu
+from tenon.machine.targets import Target, find, host_cpu
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
@@ -43,6 +45,7 @@ from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.requantize import quantized_multipliers
 from tenon.options import Options
+from tenon.runtime.engine import peak
 from tenon.tools.quantization.by_ranges import profiled, quantize_by_ranges
 from tenon.tools.tune import probe
 
@@ -262,6 +265,29 @@ def test_tiles_that_the_system_refuses_are_not_chosen(monkeypatch: pytest.Monkey
         assert times["dot4"] == 1
         best = candidates((s,), replace(machine, block=32), Limits())[0]
         assert isinstance(best, TileProducts) == chosen
+
+
+@pytest.mark.parametrize("unit", [TILE_BF16, TILE_I8, TILE_U8], ids=lambda unit: unit.operation)
+def test_the_probe_times_a_kernel_of_tiles(unit: ProductUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is proved, and its sums are those of ones."""
+    timed: list[Array] = []
+
+    def seconds(kernel: Kernel, data: Array, target: Target) -> float:
+        if kernel.name == "peak_tiles":
+            assert prove(kernel) > 0
+            x, w, _ = kernel.params
+            results = np.zeros(16, np.float32)
+            ones = [np.resize(data, math.prod(extent.const for extent in p.shape)) for p in (x, w)]
+            interpret(kernel, [*ones, results])
+            timed.append(results)
+            return 1.0
+        return 0.01
+
+    monkeypatch.setattr(peak, "_seconds", seconds)
+    monkeypatch.setattr(peak, "_TILE_ROUNDS", 1)
+    monkeypatch.setattr(peak, "_TILE_STEPS", 2)
+    assert peak.tiles_time(ROW, unit) > 0
+    np.testing.assert_array_equal(timed[0], np.full(16, 2 * unit.shape[2], np.float32))
 
 
 # ------------------------------------------------------------------------------------------------- the assembly

@@ -17,7 +17,7 @@ from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, cast, dot2
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import RegisterTiles, TileContext, TileRows, end, group
+from tenon.machine.kernels.tile_blocks import RegisterTiles, TileContext, TileRows, TileRun, end, group
 from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region, StoredConstant
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.host_cpu import runs_here
@@ -167,7 +167,7 @@ def _tile_products(unit: ProductUnit) -> Kernel:
     )
     p = TileContext(k, RegisterTiles(16, 2, 2), unit, (1, 32), 32, store, ahead=False)
     with k.loop("round", _TILE_ROUNDS):
-        group(p, rows, (w, Index()), (Index(), Index(), Index()), 2)
+        group(p, rows, (w, Index()), (Index(), Index(), Index()), TileRun(0, 1, 2))
     end(k)
     return k.done()
 
