@@ -59,7 +59,7 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
     emulator, *rest = runner.command
     options = f"./{_PLUGIN},out={_COUNTS}{_stack(bundle.target)}"
     command = (emulator, "-plugin", options, *rest)
-    counting = _Counting(replace(runner, command=command, label=runner.name), _plugin(bundle.compiler))
+    counting = _Counting(replace(runner, command=command, label=runner.name), plugin(bundle.compiler))
     return _read(counting, RemoteBundle(bundle, counting).run(feeds))
 
 
@@ -77,7 +77,7 @@ def _read(counting: _Counting, outputs: list[dict[str, Array]]) -> Counted:
     return Counted(outputs, runs, functions, stack)
 
 
-def _plugin(compiler: Compiler) -> bytes:
+def plugin(compiler: Compiler) -> bytes:
     """The plug-in, by zig where ``compiler`` does not compile for this machine; it uses the C library of the process
     that loads it."""
     host, source = find("host"), {"instruction_count.c": runtime("instruction_count.c")}

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Instructions of matrix products on Arm, ours beside KleidiAI's, counted by QEMU.
+
+    python bench/arm_products.py [--kleidiai FOLDER] [--size ROWS:INPUTS:COLUMNS ...] [--kind NAME ...] [--functions]
+
+Ours are 1x1 convolutions of images with ROWS positions, compiled for the target of the kind: "product" has the kernel,
+bias and clamping (of bytes also requantisation) included, and "all" what reorders the images at the network's edges,
+too, which a network does once.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in rows:
+"product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8 kernels by
+I8MM make f32 of f32.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512 bits.
+
+Counts need a QEMU with plug-ins.  Before 9.0 it computes SME's products of bytes wrongly, but counts them rightly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import tenon
+from tenon.compilation import resolved
+from tenon.machine.targets import find
+from tenon.machine.toolchain.compiler import zig
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
+from tenon.runtime.engine.instruction_count import count, plugin
+
+SIZES = ("64:64:96", "64:256:256", "196:256:256", "49:512:512")
+EDGES = ("reorder", "cast", "halo", "quantize", "dequantize")
+_CPU = "generic+v8_2a+dotprod+fullfp16+i8mm+bf16+sve2+sme"
+_EMULATOR = ("-cpu", "max,sve512=on,sme512=on,sve-default-vector-length=64,sme-default-vector-length=64")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Our target and precision, and KleidiAI's folder, kernel and packing with the bytes of their elements."""
+
+    target: str
+    precision: str
+    folder: str
+    kernel: str
+    packing: str
+    bytes: tuple[int, int] = (4, 4)
+    flags: tuple[str, ...] = ()
+
+
+KINDS = {
+    "int8": Kind(
+        "aarch64-i8mm",
+        "int8",
+        "matmul_clamp_f32_qai8dxp_qsi8cxp",
+        "matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm",
+        "lhs_quant_pack_qai8dxp_f32",
+    ),
+    "bf16": Kind(
+        "aarch64-bf16",
+        "bf16",
+        "matmul_clamp_f32_bf16p_bf16p",
+        "matmul_clamp_f32_bf16p8x4_bf16p12x4b_8x12_neon_mmla",
+        "lhs_quant_pack_bf16p8x4_f32_neon",
+    ),
+    "sme-f32": Kind(
+        "aarch64-sme",
+        "fp32",
+        "matmul_clamp_f32_f32p_f32p",
+        "matmul_clamp_f32_f32p2vlx1_f32p2vlx1b_2vlx2vl_sme_mopa",
+        "lhs_pack_f32p2vlx1_f32_sme",
+    ),
+    "sme-bf16": Kind(
+        "aarch64-sme",
+        "bf16",
+        "matmul_clamp_fp32_bf16p_bf16p",
+        "matmul_clamp_f32_bf16p2vlx2_bf16p2vlx2_2vlx2vl_sme_mopa",
+        "lhs_pack_bf16p2vlx2_f32_sme",
+    ),
+    "sme-int8": Kind(
+        "aarch64-sme",
+        "int8",
+        "matmul_clamp_qai8_qai8p_qsi8cxp",
+        "matmul_clamp_qai8_qai8p2vlx4_qsi8cxp2vlx4sb_2vlx2vl_sme_mopa",
+        "lhs_pack_x8p2vlx4_x8_sme",
+        (1, 1),
+        ("-DREQUANTIZED",),
+    ),
+}
+
+
+def network(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
+    """A 1x1 convolution with a bias, of an image of one row."""
+    rng = np.random.default_rng(0)
+    weights, bias = rng.standard_normal((columns, inputs, 1, 1)), rng.standard_normal(columns)
+    if not quantised:
+        tensors = {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
+        node, kind = helper.make_node("Conv", ["x", "w", "b"], ["y"]), TensorProto.FLOAT
+    else:
+        scales = {f"{name}s": np.float32(scale) for name, scale in (("x", 0.02), ("w", 0.01), ("y", 0.1))}
+        zeros = {f"{name}z": np.int8(0) for name in "xwy"}
+        narrow = np.clip(weights * 40, -127, 127).astype(np.int8)
+        tensors = {"w": narrow, "b": (bias * 900).astype(np.int32), **scales, **zeros}
+        names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+        node, kind = helper.make_node("QLinearConv", names, ["y"]), TensorProto.INT8
+    made = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", kind, [1, inputs, 1, rows])],
+        [helper.make_tensor_value_info("y", kind, [1, columns, 1, rows])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in tensors.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)])
+    return bytes(model.SerializeToString())
+
+
+def ours(kind: Kind, rows: int, inputs: int, columns: int) -> tuple[int, int, Mapping[str, int]]:
+    """Instructions of the product and of all, and those of each function."""
+    quantised = kind.precision == "int8"
+    precision = "fp32" if quantised else kind.precision
+    made = tenon.compile(network(rows, inputs, columns, quantised), target=kind.target, precision=precision)
+    row = find(kind.target)
+    row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
+    bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))
+    x = np.zeros((1, inputs, 1, rows), np.int8 if quantised else np.float32)
+    counted = count(bundle, [{"x": x}, {"x": x}])  # the first run asks what the machine has
+    edges = sum(n for name, n in counted.functions.items() if name.startswith(EDGES))
+    return counted.instructions[1] - edges, counted.instructions[1], counted.functions
+
+
+def built(kind: Kind, source: Path, folder: Path) -> Path:
+    """KleidiAI's product of a kind as a program."""
+    names = [f"{kind.folder}/kai_{kind.kernel}", f"pack/kai_{kind.packing}"]
+    paths = [source / "kai/ukernels/matmul" / name for name in names]
+    files = [Path(f"{path}{end}") for path in paths for end in (".c", "_asm.S")]
+    headers = (f'-D{name}="{path}.h"' for name, path in zip(("HEADER", "PACK_HEADER"), paths, strict=True))
+    program = folder / kind.kernel
+    sizes = [f"-D{name}={n}" for name, n in zip(("INPUT", "OUTPUT"), kind.bytes, strict=True)]
+    command = [
+        *zig(Options.from_environment().cache).command,
+        *("-target", "aarch64-linux-musl", f"-mcpu={_CPU}", "-O2", "-fno-sanitize=undefined", f"-I{source}"),
+        *(f"-DKERNEL={kind.kernel}", f"-DPACK={kind.packing}", *headers, *sizes, *kind.flags),
+        str(Path(__file__).with_name("kleidiai_product.c")),
+        *(str(file) for file in files if file.exists()),
+        str(source / "kai/kai_common_sme_asm.S"),
+        *("-o", str(program)),
+    ]
+    subprocess.run(command, check=True)
+    return program
+
+
+def theirs(program: Path, folder: Path, size: tuple[int, int, int]) -> tuple[int, int]:
+    """Instructions of the product and of all."""
+    library, counts = folder / "libinstruction_count.so", folder / "counts.txt"
+    if not library.exists():
+        library.write_bytes(plugin(zig(Options.from_environment().cache)))
+    watched = f"{library},enter=step,caller=main,out={counts}"
+    subprocess.run(["qemu-aarch64", "-plugin", watched, *_EMULATOR, program, *map(str, size)], check=True)
+    packing, product = (int(line.split()[1]) for line in counts.read_text().splitlines() if line.startswith("run"))
+    return product, packing + product
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kleidiai", type=Path, metavar="FOLDER")
+    parser.add_argument("--size", action="append", metavar="ROWS:INPUTS:COLUMNS")
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--functions", action="store_true")
+    options = parser.parse_args()
+    print(
+        f"{'kind':9} {'rows x inputs x columns':24} {'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7}"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name in options.kind or KINDS:
+            kind = KINDS[name]
+            program = built(kind, options.kleidiai.resolve(), folder) if options.kleidiai else None
+            for text in options.size or SIZES:
+                rows, inputs, columns = map(int, text.split(":"))
+                products = rows * inputs * columns
+                *own, functions = ours(kind, rows, inputs, columns)
+                other = theirs(program, folder, (rows, inputs, columns)) if program else ()
+                figures = [f"{n / products:.4f}" for n in (*own, *other)] + ["-"] * (2 - len(other))
+                shown = f"{rows} x {inputs} x {columns}"
+                print(
+                    f"{name:9} {shown:24} {figures[0]:>14} {figures[1]:>7} {figures[2]:>18} {figures[3]:>7}", flush=True
+                )
+                for function, n in sorted(functions.items(), key=lambda each: -each[1]) if options.functions else ():
+                    print(f"          {function} {n}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
