@@ -173,9 +173,8 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
-    print(
-        f"{'kind':9} {'rows x inputs x columns':24} {'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7}"
-    )
+    heads = f"{'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7}"
+    print(f"{'kind':9} {'rows x inputs x columns':24} {heads}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for name in options.kind or KINDS:

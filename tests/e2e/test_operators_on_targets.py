@@ -7,6 +7,7 @@ from; the program runs on the target, and the resulting memory is compared with 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,14 +24,21 @@ from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
 from tenon.machine.algorithms.outer_products import OuterProducts
+from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.loops import Kernel, op
+from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum, minimum, op
+from tenon.machine.kernels import outer_products
+from tenon.machine.kernels.conv import Conv as DenseConv
+from tenon.machine.kernels.image import Image, identity
+from tenon.machine.kernels.integer_conv import IntegerConv as IntegerConvolution
 from tenon.machine.kernels.machine import Machine, in_halves
+from tenon.machine.kernels.outer_products import OuterTiles
+from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Program
 from tenon.machine.targets import Target, find
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType
+from tenon.network.graph.types import F32, DType
 from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv as Convolution
 from tenon.network.ops.integer_conv import IntegerConv
@@ -165,6 +173,58 @@ def test_outer_products(part: int) -> None:
         run_site(case.op, settle(case.op, replace(site, algorithm=algorithm)), case.arrays(), execute=execute)
     assert len(records) > 5
     assert_equal(records, row)
+
+
+def finished_by_outer_products() -> Iterator[Launched]:
+    """Kernels whose results the unit makes and stores: clamped ones of f32 and bf16, and bytes by one factor and by one
+    for each channel, in blocks of all sizes."""
+    rng, machine = np.random.default_rng(9), find("aarch64-sme").machine
+    for dtype, block, single in itertools.product((F32, DType.BF16, DType.I8, DType.U8), (4, 8, 16), (True, False)):
+        floats = dtype in (F32, DType.BF16)
+        if block > 16 // dtype.bytes or (floats and single):
+            continue
+        x = Image(1, 2 * block, 1, 21, block, 1, 1, 1, 1, dtype=dtype)
+        y = Image(1, 48, 1, 21, block, 0, 0, 1, 1, dtype=dtype)
+        weights = DType.I8 if not floats else dtype
+        c = DenseConv(x, y, (3, 3), top=1, left=1, weights=weights, epilogue=_clamped if floats else identity)
+        given = (
+            rng.standard_normal(48 * x.channels * 9)
+            if dtype is DType.BF16
+            else rng.integers(-9, 9, 48 * x.channels * 9)
+        )
+        packed = outer_products.pack(given.reshape(48, x.channels, 3, 3).astype(weights.numpy), c, OuterTiles(1, 3))
+        image = rng.integers(0 if dtype is DType.U8 else -9, 9, math.prod(x.shape)).astype(dtype.numpy)
+        bias = rng.integers(-99, 99, 48).astype(np.float32 if floats else np.int32)
+        rows = [] if floats else [rng.uniform(0.01, 0.2, 1 if single else 48).astype(np.float32)]
+        kernel = outer_products.outer_products(c, machine, OuterTiles(1, 3))
+        if not floats:
+            least = -128 if dtype is DType.I8 else 0
+            q = Requantize("float", least + 131, least, least + 250, dtype, ("factor",))
+            described = IntegerConvolution(c, q, (F32,), (single,))
+            kernel = outer_products.integer_outer_products(described, machine, OuterTiles(1, 3))
+        empty = np.zeros(math.prod(y.shape), np.uint16 if dtype is DType.BF16 else dtype.numpy)
+        words = image if dtype is F32 else image.view(np.int32)
+        before = [words, *(each.reshape(-1) for each in packed), bias, *rows, empty]
+        after = [*before[:-1], empty.copy()]
+        interpret(kernel, after)
+        assert len(np.unique(after[-1])) > 50
+        yield Launched(f"{dtype} in blocks of {block}, {single}", kernel, before, after)
+
+
+def _clamped(value: Expr, *_: Expr) -> Expr:
+    return minimum(maximum(value, -100.0), 900.0)
+
+
+def test_results_of_outer_products() -> None:
+    """To the bit, in the assembly that is asked for."""
+    skip_without_device("aarch64-sme")
+    records = list(finished_by_outer_products())
+    assert len(records) == 1 + 2 + 6 + 6
+    unit = C()
+    for each in records:
+        unit.kernel(each.kernel)
+    assert all(name in unit.text() for name in ("bfcvt z", "sli z", "st4w {z0.s, z1.s, z2.s, z3.s}, p2, [%[s]]"))
+    assert_equal(records, find("aarch64-sme"))
 
 
 def _bf16(rng: np.random.Generator, count: int) -> Array:

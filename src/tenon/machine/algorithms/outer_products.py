@@ -10,7 +10,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Cost,
+    Input,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    in_floats,
+)
 from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, work_items
 from tenon.machine.algorithms.integers import FINISH, IntegerStage
 from tenon.machine.algorithms.tile_products import direct_sums, takes_weights, unshifted
@@ -124,7 +135,7 @@ def _time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
     """Time of the convolution, in multiply-adds of a vector."""
     unit = unit_of(c, machine)
     assert unit is not None
-    total, finish = 0.0, 6.0 if c.x.dtype.is_float else FINISH
+    total, finish = 0.0, 6.0 if in_floats((c,)) else FINISH
     for _, groups, across in cuts(c, tile):
         for _, count, width in segments(c.extent[1], SIDE * tile.down):
             down = -(-width // SIDE)

@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Cost,
+    Input,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    in_floats,
+)
 from tenon.machine.algorithms.direct import InnerLoop, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
 from tenon.machine.algorithms.integers import FINISH, IntegerDirect, IntegerStage
@@ -125,5 +136,5 @@ def _time(c: Conv, machine: Machine, tile: OutputTile) -> float:
     whole, left = width // tile.cols * tile.cols, width % tile.cols
     pairs = (whole + left + left % 2) / width
     apart = 1.0 if c.stride[1] > 1 or is_matrix(c) else 0.0
-    finish = FINISH if not c.x.dtype.is_float else _FINISH
+    finish = _FINISH if in_floats((c,)) else FINISH
     return estimate(c, machine, tile, InnerLoop(steps_of(c), Arithmetic(pairs, 0.0, apart), finish + 1))

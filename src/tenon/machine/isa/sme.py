@@ -2,8 +2,9 @@
 
 The rows of a tile are output channels and its columns neighbouring positions.  ``outer_f32``, ``outer_bf16``,
 ``outer_i8`` and ``outer_u8`` (positions without sign) make a block of sums, from their bias on, over all steps of a
-nest of loops, and store them as fours of channels.  A step loads some words of each position into as many vectors, by
-one instruction that takes these apart, and as many vectors of weights for each tile of channels.
+nest of loops.  They store these as fours of channels, or what they make of them by ``OuterEnds``.  A step loads some
+words of each position into as many vectors, by one instruction that takes these apart, and as many vectors of weights
+for each tile of channels.
 
 Sums of f32 are fused multiply-adds in the order of the inputs.  Those of bf16 round to odd as ``isa.bf16.DOT2_ODD``
 does; integers are exact.  Flushing of subnormal numbers follows FPCR for f32, and always happens for bf16.
@@ -18,7 +19,8 @@ Source: Arm Architecture Reference Manual Supplement, The Scalable Matrix Extens
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import ClassVar
 
 from tenon.machine.isa.base import Assembly, ProductUnit
 from tenon.machine.isa.frame import LOCAL
@@ -91,13 +93,33 @@ def _asks(of_bytes: bool) -> str:
 
 
 @dataclass(frozen=True)
+class OuterEnds:
+    """How sums become results that are stored in an image.
+
+    ``words``: of four results, 4 of f32, 2 of bf16, 1 of bytes.  They are clamped between ``low`` and ``high``, which
+    are bits of f32.  Sums of bytes are multiplied before by a factor in f32, which is ``single`` or one for each
+    channel, and become whole numbers, halves to even, to which ``zero`` is added.  A block of the image has ``fours``
+    of channels, and blocks lie ``plane`` bytes apart.
+    """
+
+    words: int
+    low: int
+    high: int
+    single: int
+    zero: int
+    fours: int
+    plane: int
+    COUNT: ClassVar[int] = 7
+
+
+@dataclass(frozen=True)
 class OuterBlock:
     """The numbers of an instruction for a block of ``down`` tiles of positions by ``across`` of channels.
 
     The last tile of positions has ``last`` of them, the others 16.  A step multiplies ``words`` words of a position,
     and positions lie ``spread`` words apart: 1, 2 or 4.  ``bias``: sums begin with that of their channels instead of
-    zero.  ``loops`` are (iterations, bytes of the image from one to the next), outermost first.  Weights lie in the
-    order of the steps: vectors [tiles of channels][words].
+    zero.  ``ends`` say how sums become results; None: they are stored.  ``loops`` are (iterations, bytes of the image
+    from one to the next), outermost first.  Weights lie in the order of the steps: vectors [tiles of channels][words].
     """
 
     down: int
@@ -106,18 +128,22 @@ class OuterBlock:
     words: int
     spread: int
     bias: int
+    ends: OuterEnds | None = None
     loops: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> OuterBlock:
         """The inverse of ``numbers``."""
         down, last, across, words, spread, bias, *rest = numbers
-        return cls(down, last, across, words, spread, bias, tuple(zip(rest[::2], rest[1::2], strict=True)))
+        ends, loops = OuterEnds(*rest[: OuterEnds.COUNT]), rest[OuterEnds.COUNT :]
+        pairs = tuple(zip(loops[::2], loops[1::2], strict=True))
+        return cls(down, last, across, words, spread, bias, ends if ends.words else None, pairs)
 
     @property
     def numbers(self) -> tuple[int, ...]:
         fields = self.down, self.last, self.across, self.words, self.spread, self.bias
-        return (*fields, *(n for loop in self.loops for n in loop))
+        ends = (0,) * OuterEnds.COUNT if self.ends is None else astuple(self.ends)
+        return (*fields, *ends, *(n for loop in self.loops for n in loop))
 
     @property
     def vectors(self) -> int:
@@ -203,25 +229,85 @@ def _stores(block: OuterBlock) -> list[str]:
     return lines
 
 
+def _spread(register: int, bits: int) -> list[str]:
+    """A number of 32 bits in every lane."""
+    low, high = bits & 0xFFFF, bits >> 16 & 0xFFFF
+    return [f"movz %w[n], #{low}", f"movk %w[n], #{high}, lsl #16", f"dup z{register}.s, %w[n]"]
+
+
+_LOW, _HIGH, _ONES, _FACTOR = 24, 25, 26, 28
+"""Vectors of bounds, of what rounds to whole numbers, and of factors from the last on."""
+_INFINITE = (0xFF800000, 0x7F800000)
+
+
+def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
+    """The vectors of the results of some fours of channels are z0 and so on, and are stored by turns."""
+    count = ends.fours * ends.words
+    store = f"st{count}w" if count > 1 else "st1w"
+    registers = ", ".join(f"z{k}.s" for k in range(count))
+    lines = [*_spread(_LOW, ends.low), *_spread(_HIGH, ends.high)]
+    if ends.words == 1:
+        lines += _spread(_ONES, 0x4B400000)
+        lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
+    for i in range(block.down):
+        lines.append(f"mov %[s], %[y{i}]")
+        for channel in range(0, block.across * SIDE, 4 * ends.fours):
+            for four in range(ends.fours):
+                lines += _four(block, ends, i, channel + 4 * four, four * ends.words)
+            lines.append(f"{store} {{{registers}}}, {block.columns(i)}, [%[s]]")
+            lines.append("add %[s], %[s], %[plane]")
+    return lines
+
+
+def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -> list[str]:
+    """The results of four channels of a tile of positions, from vector ``into`` on."""
+    tile = f"za{block.tile(i, channel // SIDE)}h.s"
+    own = [into + k for k in range(4)] if ends.words == 4 else [16 + k for k in range(4)]
+    lines = [f"mov w12, #{channel % SIDE}", *(f"mova z{v}.s, p0/m, {tile}[w12, {k}]" for k, v in enumerate(own))]
+    if ends.words == 1:
+        lines += [f"scvtf z{v}.s, p0/m, z{v}.s" for v in own]
+        if not ends.single:
+            lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
+        lines += [f"fmul z{v}.s, z{v}.s, z{_FACTOR + k}.s" for k, v in enumerate(own)]
+    for name, bound, bits, none in (("fmax", _LOW, ends.low, _INFINITE[0]), ("fmin", _HIGH, ends.high, _INFINITE[1])):
+        lines += [f"{name} z{v}.s, p0/m, z{v}.s, z{bound}.s" for v in own if bits != none]
+    if ends.words == 1:
+        lines += [f"fadd z{v}.s, z{v}.s, z{_ONES}.s" for v in own]
+        lines += [f"sli z{own[0]}.s, z{own[k]}.s, #{8 * k}" for k in (1, 2, 3)]
+        lines += [f"add z{own[0]}.b, z{own[0]}.b, #{ends.zero & 255}"] if ends.zero & 255 else []
+        lines.append(f"mov z{into}.d, z{own[0]}.d")
+    elif ends.words == 2:
+        lines += [f"bfcvt z{v}.h, p0/m, z{v}.s" for v in own]
+        lines += [f"sli z{own[k]}.s, z{own[k + 1]}.s, #16" for k in (0, 2)]
+        lines += [f"mov z{into + k}.d, z{own[2 * k]}.d" for k in (0, 1)]
+    return lines
+
+
 def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
     """What the assembly writes, and what it only reads."""
-    bias = rest[1:]
+    places = list(rest[1:])
     loops = [(n, size // 4) for n, size in block.loops if n > 1]
     written = [f'[w] "+&r"({LOCAL}w)', f'[s] "+&r"({LOCAL}s)', f'[at] "=&r"({LOCAL}at)', f'[n] "=&r"({LOCAL}n)']
     written += [f'[turn{depth}] "=&r"({LOCAL}turn{depth})' for depth in range(len(loops))]
     apart = 4 * SIDE * block.spread
     read = [f'[x{i}] "r"((const char *)({inputs}) + {apart * i})' for i in range(block.down)]
-    read += [f'[b] "r"({place})' for place in bias]
+    read += [f'[b] "r"({places.pop(0)})'] if block.bias else []
+    if ends := block.ends:
+        read += [f'[q] "r"({places.pop(0)})'] if ends.words == 1 else []
+        across = 4 * SIDE * ends.fours * ends.words
+        read += [f'[y{i}] "r"((char *)({places[0]}) + {across * i})' for i in range(block.down)]
+        read.append(f'[plane] "r"({ends.plane}L)')
     read += [f'[step{depth}] "r"({size}L)' for depth, (_, size) in enumerate(loops)]
     read += [f'[whole{depth}] "r"({n * size}L)' for depth, (n, size) in enumerate(loops) if depth]
     return written, read
 
 
 def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    """``rest``: the sums, and the bias where there is one."""
+    """``rest``: the sums; the bias where there is one; factors of bytes and the results where there are ends."""
     block = OuterBlock.of(numbers)
     sums = DType.F32 if name in ("outer_f32", "outer_bf16") else DType.I32
-    lines = [*_begin(block, sums), *_nest(block, _step(block, _PRODUCTS[name])), *_stores(block), "smstop"]
+    lines = [*_begin(block, sums), *_nest(block, _step(block, _PRODUCTS[name]))]
+    lines += _stores(block) if block.ends is None else _results(block, block.ends)
     written, read = _operands(block, inputs, rest)
     turns = [f"{LOCAL}turn{depth}" for depth in range(len([n for n, _ in block.loops if n > 1]))]
     return [
@@ -231,7 +317,7 @@ def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: S
         f"  long {', '.join([f'{LOCAL}at', f'{LOCAL}n', *turns])};",
         "  __asm__ volatile(",
         '    ".arch_extension sme\\n"',
-        *(f'    "{line}\\n"' for line in lines),
+        *(f'    "{line}\\n"' for line in (*lines, "smstop")),
         f"    : {', '.join(written)}",
         f"    : {', '.join(read)}",
         f"    : {_CLOBBERED});",

@@ -2,8 +2,8 @@
 
 A tile has sixteen neighbouring positions of a row of the image by sixteen output channels.  Blocks of the image have
 one, two or four words of 32 bits, so that one instruction loads a vector for each word.  A block of up to four tiles
-gets its sums over all taps and channels by one instruction, on the stack, from where they are finished as everywhere
-else.
+gets its sums over all taps and channels by one instruction.  The same instruction makes and stores results that are
+clamped only, or bytes by factors in f32; all others are finished as everywhere else, from sums on the stack.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.machine.isa.base import ProductUnit
-from tenon.machine.isa.sme import SIDE, OuterBlock
+from tenon.machine.isa.sme import SIDE, OuterBlock, OuterEnds
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Expr, Kernel, broadcast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Op, Ref, Type, broadcast, op
 from tenon.machine.kernels.conv import Conv, OutputTile, described, tiles
 from tenon.machine.kernels.epilogue import finish
+from tenon.machine.kernels.image import identity
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.rows import LONGEST_PRODUCT
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
 
@@ -32,6 +34,7 @@ LANES = 4
 
 Store = Callable[[Index, Index, Index, Index, Expr], None]
 """Finishes and stores a vector of sums at (image, channel, row, column)."""
+_INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ def supported(c: Conv, machine: Machine) -> bool:
     plain = c.y_step == (1, 1) and c.positions is None and c.packed and c.groups == 1 and c.taps > 0
     single = len(c.batches) == 1 and c.batches[0][1:] == (1, 1)
     if unit_of(c, machine) is None or not (plain and single) or c.paired or c.depthwise:
+        return False
+    if c.x.dtype in (F32, DType.BF16) and c.x.channels * c.taps > LONGEST_PRODUCT:
         return False
     whole = c.x.block * c.x.dtype.bytes == 4 * words_of(c) and words_of(c) * c.stride[1] in (1, 2, 4)
     return whole and machine.lanes == LANES and c.y.block % LANES == 0
@@ -95,7 +100,8 @@ def pack(weights: Array, c: Conv, tile: OuterTiles) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class _OuterContext:
-    """What all blocks of a kernel share; ``bias`` is None where there is none."""
+    """What all blocks of a kernel share; ``bias`` is None where there is none.  Where the unit can make results of the
+    sums, ``ends`` say how, into ``y``, by the ``factors`` of bytes."""
 
     k: Builder
     c: Conv
@@ -103,6 +109,9 @@ class _OuterContext:
     x: Tensor
     bias: Tensor | None
     store: Store
+    y: Tensor
+    ends: OuterEnds | None = None
+    factors: Tensor | None = None
 
 
 @lru_cache(maxsize=512)
@@ -119,7 +128,9 @@ def outer_products(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
         mask = None if m is None else m.vec(LANES)[channel // LANES]
         finish(c, y, operands, (n, channel, row, col), LANES, total, mask)
 
-    return _blocks(_context(k, c, machine, x, b, store), ws, machine, tile)
+    unit = unit_of(c, machine)
+    assert unit is not None
+    return _blocks(_OuterContext(k, c, unit, x, b, store, y, _float_ends(c)), ws, machine, tile)
 
 
 @lru_cache(maxsize=512)
@@ -134,13 +145,51 @@ def integer_outer_products(s: IntegerConv, machine: Machine, tile: OuterTiles) -
     def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
         ends.store(n, channel, row, col, LANES, total)
 
-    return _blocks(_context(k, c, machine, x, ends.b, store), ws, machine, tile)
-
-
-def _context(k: Builder, c: Conv, machine: Machine, x: Tensor, bias: Tensor | None, store: Store) -> _OuterContext:
-    unit = unit_of(c, machine)
+    unit, factors = unit_of(c, machine), ends.rows[0] if ends.rows else None
     assert unit is not None
-    return _OuterContext(k, c, unit, x, bias, store)
+    return _blocks(_OuterContext(k, c, unit, x, ends.b, store, ends.y, _integer_ends(s), factors), ws, machine, tile)
+
+
+def _ends(c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0) -> OuterEnds | None:
+    """Ends of a convolution without operands; None where a block of results is no store of the unit."""
+    fours, words = c.y.block // 4, c.y.dtype.bytes
+    if c.operands or c.clear or fours * words not in (1, 2, 4):
+        return None
+    low, high = np.array(bounds, np.float32).view(np.uint32).tolist()
+    plane = c.y.shape[2] * c.y.shape[3] * c.y.block * words
+    return OuterEnds(words, low, high, single, zero, fours, plane)
+
+
+def _float_ends(c: Conv) -> OuterEnds | None:
+    """The ends of a convolution of floats; None where its epilogue does more than to clamp."""
+    value, low, high = c.epilogue(Ref("t", Type(F32, LANES))), -_INFINITY, _INFINITY
+    if c.operands or c.y.dtype not in (F32, DType.BF16):
+        return None
+    while isinstance(value, Op) and value.name in ("max", "min"):
+        constants = [each for each in map(_number, value.args) if each is not None]
+        rest = [each for each in value.args if _number(each) is None]
+        if len(constants) != 1 or len(rest) != 1:
+            return None
+        low, high = (max(low, constants[0]), high) if value.name == "max" else (low, min(high, constants[0]))
+        value = rest[0]
+    return _ends(c, (low, high)) if isinstance(value, Ref) and low <= high else None
+
+
+def _number(value: Expr) -> float | None:
+    """A constant, spread or not."""
+    if isinstance(value, Op) and value.name == "broadcast":
+        value = value.args[0]
+    return float(value.value) if isinstance(value, Const) else None
+
+
+def _integer_ends(s: IntegerConv) -> OuterEnds | None:
+    """The ends of a convolution of integers that is requantised in f32; None elsewhere."""
+    q = s.requantize
+    if q.rounding != "float" or q.slope != 1 or q.dtype.bytes > 1 or s.added is not None:
+        return None
+    if s.conv.epilogue is not identity or s.conv.y.dtype is not q.dtype:
+        return None
+    return _ends(s.conv, (float(q.low - q.zero), float(q.high - q.zero)), single=s.single[0], zero=q.zero)
 
 
 def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor]]:
@@ -171,18 +220,34 @@ def _block(p: _OuterContext, w: Tensor, at: tuple[Index, Index, Index, Index], s
     k, c, (n, o, top, left), (width, first, count) = p.k, p.c, at, size
     down, across, words = -(-width // SIDE), -(-count * LANES // SIDE), words_of(c)
     begun = p.bias is not None and count * LANES == across * SIDE
-    block = OuterBlock(down, width - SIDE * (down - 1), across, words, words * c.stride[1], begun, _loops(c))
+    ends = p.ends if count * LANES == across * SIDE and (begun or p.bias is None) else None
+    block = OuterBlock(down, width - SIDE * (down - 1), across, words, words * c.stride[1], begun, ends, _loops(c))
     sums = k.local("s", down, across * SIDE // LANES, SIDE, LANES, dtype=p.unit.sums, space="stack")
     x = (n, 0, top * c.stride[0] + (c.x.top - c.top), (left * c.stride[1] + (c.x.left - c.left)) * words_of(c))
     operands = [(w, (o, 0, 0, 0, 0)), (p.x, x), (sums, (0, 0, 0, 0))]
     if p.bias is not None and block.bias:
         operands.append((p.bias, (first * SIDE,)))
+    if ends is not None:
+        if p.factors is not None and ends.words == 1:
+            operands.append((p.factors, (0 if ends.single else first * SIDE,)))
+        operands.append((p.y, c.y.place(n, first * SIDE, top, left, 1)))
     with k.instruction(p.unit.operation, operands, *block.numbers):
         _sums(p, block, (w, o), x, (sums, first))
-    for i in range(down):
-        with k.loop("r", block.last if i == down - 1 else SIDE) as r, k.unroll("v", count) as v:
+        if ends is not None:
+            _finish(p, block, sums, (n, first, top, left), count)
+    if ends is None:
+        _finish(p, block, sums, (n, first, top, left), count)
+
+
+def _finish(
+    p: _OuterContext, block: OuterBlock, sums: Tensor, at: tuple[Index, Index, Index, Index], count: int
+) -> None:
+    """The results of a block; ``at`` is (image, first tile of channels, row, column)."""
+    k, (n, first, top, left) = p.k, at
+    for i in range(block.down):
+        with k.loop("r", block.last if i == block.down - 1 else SIDE) as r, k.unroll("v", count) as v:
             channel, total = first * SIDE + v * LANES, sums.vec(LANES)[i, v, r, 0]
-            if p.bias is not None and not begun:
+            if p.bias is not None and not block.bias:
                 total = total + p.bias.vec(LANES)[channel // LANES]
             p.store(n, channel, top, left + SIDE * i + r, k.let("t", total))
 

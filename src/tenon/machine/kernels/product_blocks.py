@@ -60,7 +60,7 @@ def supported(c: Conv, machine: Machine) -> bool:
         return False
     position = c.x.block * c.x.dtype.bytes
     whole = position % BYTES == 0 and position > BYTES if is_matrix(c) else position == BYTES
-    short = not c.x.dtype.is_float or c.x.channels * c.taps <= LONGEST_PRODUCT
+    short = c.x.dtype is not DType.BF16 or c.x.channels * c.taps <= LONGEST_PRODUCT
     return whole and short and machine.lanes == LANES and c.y.block % LANES == 0
 
 
