@@ -11,6 +11,7 @@ import pytest
 import tenon.cli
 from command_line import run_main
 from onnx_models import model, node
+from tenon.machine.kernels.parallel import parts_of_groups
 from tenon.network.graph.graph import Array
 from tenon.pipeline import inspect
 
@@ -28,10 +29,31 @@ def convolution(channels: int, extent: int) -> bytes:
 
 
 def test_much_work_is_divided_evenly() -> None:
-    factors = speed_up(convolution(128, 64), 16)
+    factors = speed_up(convolution(256, 64), 16)
     assert list(factors) == [1, 2, 4, 8, 16]
     assert factors[1] == 1.0
     assert all(0.8 * n < factor <= n for n, factor in factors.items())
+
+
+def test_data_of_other_processors_takes_time() -> None:
+    """Fewer products for each element that threads exchange, and more threads to meet, gain less."""
+    fewer, more = (speed_up(convolution(channels, 64), 16) for channels in (64, 256))
+    assert all(fewer[n] < more[n] for n in (2, 4, 8, 16))
+    assert fewer[16] < 10 < 12 < more[16]
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "parts"),
+    [
+        (1 << 20, 1 << 10, 1),  # every thread reads all weights and its part of the image
+        (1 << 10, 1 << 18, 8),  # the other way round
+        (1 << 20, 1 << 19, 2),
+        (1 << 30, 1 << 22, 8),  # of weights that do not stay in the cache, each reads its own
+    ],
+)
+def test_threads_share_what_is_larger(image: int, weights: int, parts: int) -> None:
+    assert parts_of_groups(8, image, weights, 16, 5.0) == parts
+    assert parts_of_groups(8, image, weights, 1, 5.0) == 8
 
 
 def test_other_numbers_of_threads_come_last() -> None:

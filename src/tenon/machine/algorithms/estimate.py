@@ -72,10 +72,6 @@ def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) ->
 
 
 # ------------------------------------------------------------------------------------------ memory and threads
-EXCHANGED = 3.0
-"""Bytes that a thread gets from another processor's cache in the time of one multiply-add of a vector: 20 GB/s."""
-
-
 def barrier(threads: int) -> float:
     """Time until so many threads have met, in multiply-adds of a vector: 0.15 us for two, and more for each."""
     return 600.0 + 300.0 * threads if threads > 1 else 0.0

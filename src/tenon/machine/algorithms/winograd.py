@@ -25,7 +25,6 @@ from tenon.machine.algorithms.base import (
     in_floats,
 )
 from tenon.machine.algorithms.estimate import (
-    EXCHANGED,
     Arithmetic,
     barrier,
     fits,
@@ -40,6 +39,7 @@ from tenon.machine.algorithms.estimate import arithmetic as direct_arithmetic
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import EXCHANGED
 from tenon.machine.kernels.rows import LONGEST_PRODUCT
 from tenon.machine.kernels.storage_types import NARROW
 from tenon.machine.kernels.winograd import (

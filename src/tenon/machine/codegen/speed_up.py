@@ -11,26 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tenon.machine.algorithms.estimate import EXCHANGED, barrier, overlapped, streamed
+from tenon.machine.algorithms.estimate import barrier, overlapped, streamed
 from tenon.machine.codegen.threads import Sharing, WorkDivision, barriers, firsts
-from tenon.machine.kernel_ir.loops import Buffer, Instruction, Kernel, Loop
-from tenon.machine.kernel_ir.walk import loads, statements
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import BLOCKS, Bind, Buffer, Instruction, Kernel, Let, Loop, Stmt, Store
+from tenon.machine.kernel_ir.walk import loads_of
 from tenon.machine.kernel_ir.work_groups import buffer_bytes
+from tenon.machine.kernels.parallel import EXCHANGED
 from tenon.machine.plan.program import Branch, Call, Item, Place, Program, Region, Repeat, walk
 from tenon.machine.proofs.count import count
+
+_Division = tuple[tuple[int, bool], ...]
+"""The iterations of each parallel loop, outermost first, and whether they touch different parts of an operand."""
+_SHARE = 1 / 16
+"""A slice by which divisions are compared."""
 
 
 @dataclass(frozen=True)
 class _Step:
     """A call: its instructions, the bytes of its weights, its work items (1: one thread runs it), and whether threads
-    meet before it.  Of its activations, every thread reads those ``whole``, and its part of those ``divided``."""
+    meet before it.  ``moved`` has the bytes of activations that other processors may have, and the loops that divide
+    them."""
 
     instructions: int
     weights: int
     items: int
     meets: bool
-    whole: int = 0
-    divided: int = 0
+    moved: tuple[tuple[int, _Division], ...] = ()
 
     def time(self, share: float, threads: int, stream: float) -> float:
         """A thread's time for a share of the call, in instructions; ``stream`` bytes of weights arrive in the time of
@@ -38,8 +45,8 @@ class _Step:
         if not share:
             return 0.0
         memory = self.weights / (stream * streamed(threads if self.items > 1 else 1))
-        foreign = (self.whole + self.divided * share) * (1 - 1 / threads) / EXCHANGED
-        return overlapped(self.instructions * share, memory + foreign)
+        foreign = sum(nbytes * _part(loops, share) for nbytes, loops in self.moved) * (1 - 1 / threads)
+        return overlapped(self.instructions * share, memory + foreign / EXCHANGED)
 
     def share(self, part: int, threads: int) -> float:
         """What one of the threads does of the call."""
@@ -69,24 +76,57 @@ def _steps(program: Program) -> Iterator[_Step]:
         pairs = list(zip(part.call.kernel.params, part.call.args, strict=True))
         weights = sum(buffer_bytes(b) for b, place in pairs if place.region is Region.CONSTANT)
         items = part.slices.length if part.slices else 1
-        everywhere = _read_everywhere(part.call.kernel)
         known = [(b, place) for b, place in pairs if place.region is not Region.CONSTANT]
-        moved = [b for b, place in known if items > 1 or place in scattered]
-        whole = sum(buffer_bytes(b) for b in moved if b in everywhere)
-        divided = sum(buffer_bytes(b) for b in moved) - whole
+        divided = _divisions(part.call.kernel)
+        total = count(part.call.kernel)
+        moved = [
+            (min(buffer_bytes(b), total.loaded if b.space == "const" else total.stored), divided.get(b, ()))
+            for b, place in known
+            if b.space != "scratch" and (items > 1 or place in scattered)
+        ]
         results = {place for b, place in known if b.space != "const"}
         scattered = scattered | results if items > 1 else scattered - results
-        yield _Step(count(part.call.kernel).instructions, weights, items, meets, whole, divided)
+        yield _Step(total.instructions, weights, items, meets, tuple(moved))
 
 
-def _read_everywhere(kernel: Kernel) -> frozenset[Buffer]:
-    """The operands of which every work item reads the same elements: no index has the number of one."""
-    numbers = {s.var for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "parallel"}
-    constant = {b for b in kernel.params if b.space == "const"}
-    places = [(load.buffer, load.index) for load, _ in loads(kernel.body)]
-    places += [each for s in statements(kernel.body) if isinstance(s, Instruction) for each in s.operands]
-    by_item = {b for b, at in places if any(atom.vars & numbers for i in at for atom, _ in i.terms)}
-    return frozenset(constant - by_item)
+def _divisions(kernel: Kernel) -> dict[Buffer, _Division]:
+    """The parallel loops around each parameter's accesses; of several, those that divide it least."""
+    divided: dict[Buffer, _Division] = {}
+
+    def visit(body: tuple[Stmt, ...], around: tuple[Loop, ...]) -> None:
+        for s in body:
+            for buffer, at in _places(s):
+                used = frozenset().union(*(atom.vars for i in at for atom, _ in i.terms))
+                loops = tuple((loop.var.most() + 1, loop.var in used) for loop in around)
+                known = divided.setdefault(buffer, loops)
+                divided[buffer] = max(known, loops, key=lambda each: _part(each, _SHARE))
+            if isinstance(s, Loop) and s.kind == "parallel":
+                visit(s.body, (*around, s))
+            elif isinstance(s, BLOCKS) and not isinstance(s, Instruction):
+                visit(s.body, around)
+
+    visit(kernel.body, ())
+    return divided
+
+
+def _places(s: Stmt) -> Iterator[tuple[Buffer, tuple[Index, ...]]]:
+    """The elements that a statement itself reads and writes; of an instruction, the first of each operand."""
+    if isinstance(s, Let | Store | Bind):
+        yield from ((load.buffer, load.index) for load, _ in loads_of(s.value, ()))
+    if isinstance(s, Store):
+        yield s.buffer, s.index
+    elif isinstance(s, Instruction):
+        yield from s.operands
+
+
+def _part(loops: _Division, share: float) -> float:
+    """How much of an operand a slice of neighbouring work items touches."""
+    part = 1.0
+    for extent, divides in loops:
+        if share * extent >= 1:
+            return part * share if divides else part
+        part, share = (part / extent if divides else part), share * extent
+    return part
 
 
 def _time(items: Sequence[Item], steps: Iterator[_Step], threads: int, stream: float) -> float:

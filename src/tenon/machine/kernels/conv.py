@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import prod
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast, bro
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.parallel import deal, parts_of_groups
 from tenon.machine.kernels.rows import LONGEST_PRODUCT, in_blocks, in_f16_blocks
 from tenon.machine.kernels.storage_types import loaded
 from tenon.network.graph.graph import Array
@@ -254,21 +255,21 @@ def _words(weights: Array) -> Array:
 
 
 def tiles(
-    k: Builder, iterations: int, extent: tuple[int, int], tile: OutputTile, threads: int = 1
+    k: Builder, iterations: int, extent: tuple[int, int], tile: OutputTile, threads: int = 1, parts: int = 0
 ) -> Iterator[tuple[Index, Index, Index, int, int]]:
     """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
 
     Groups are distributed over threads; where there are few, rows and columns of tiles are too.  Groups are outermost,
-    so that a thread streams its weights once.
+    so that a thread streams its weights once; or ``parts`` of them, whose groups each tile has all of.
     """
-    rows = segments(extent[0], tile.rows)
-    (outer, middle), inside = deal(iterations, sum(count for _, count, _ in rows), threads=threads)
-    with k.loop("o", iterations, kind=outer) as o:
+    rows, each = segments(extent[0], tile.rows), iterations // parts if parts else 1
+    (outer, middle), inside = deal(iterations // each, sum(count for _, count, _ in rows), threads=threads)
+    with k.loop("o", iterations // each, kind=outer) as o:
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
                 for left, across, width in segments(extent[1], tile.cols):
-                    with k.loop("j", across, kind=inside) as j:
-                        yield o, i * height + top, j * width + left, height, width
+                    with k.loop("j", across, kind=inside) as j, k.loop("u", each, kind=inside) as u:
+                        yield o * each + u, i * height + top, j * width + left, height, width
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,11 +340,21 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads):
+            share = _parts(s, r, machine)
+            for o, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads, share):
                 turn = top // tile.rows * across + left // tile.cols
                 with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", _tile(height, width, r)):
                     _micro(parts, _ConvTile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
     return k.done()
+
+
+def _parts(s: Conv, r: GroupRun, machine: Machine) -> int:
+    """How threads share the groups of a run: those of one group of channels read all of the image."""
+    if s.groups > 1 or not s.taps:
+        return r.iterations
+    image = prod(s.x.shape) * s.x.dtype.bytes
+    weights = s.taps * r.blocks * s.x.block * r.width * r.iterations * s.weights.bytes
+    return parts_of_groups(r.iterations, image, weights, machine.threads, machine.stream)
 
 
 def _input(k: Builder, s: Conv, pairs: str) -> Tensor:

@@ -102,9 +102,9 @@ def depthwise(s: Conv, machine: Machine, tile: DepthwiseTile) -> Kernel:
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    share = _kinds(s.padded // lanes, machine.threads)
+    share = _shared(s.padded // lanes, sum(count for _, count, _ in segments(s.extent[0], tile.rows)), machine.threads)
     with k.loop("n", s.y.n) as n:
-        walk(Tensors(k, x, w, b, m, operands, y), s, machine, tile, n, n, kinds=share)
+        walk(Tensors(k, x, w, b, m, operands, y), s, machine, tile, n, n, share=share)
     return k.done()
 
 
@@ -112,11 +112,24 @@ MANY = 8
 """Groups of channels that suffice to occupy a few threads."""
 
 
-def _kinds(groups: int, threads: int) -> tuple[str, str]:
-    """The kinds of the loops over groups of channels and over rows: which are distributed over threads."""
+@dataclass(frozen=True)
+class LoopOrder:
+    """The kinds of the loops over groups of channels and over rows of tiles: which are distributed over threads; and
+    whether rows are outermost."""
+
+    channels: str = "serial"
+    rows: str = "serial"
+    by_rows: bool = False
+
+
+def _shared(groups: int, rows: int, threads: int) -> LoopOrder:
+    """How threads share groups of channels and rows of tiles.  Many threads share rows where each gets one: these are
+    the rows that it has of the pointwise convolutions around."""
     if threads <= 2:
-        return ("parallel", "serial") if groups >= MANY else ("serial", "parallel")
-    return ("parallel", "serial" if groups >= enough(threads) else "parallel")
+        return LoopOrder("parallel", "serial") if groups >= MANY else LoopOrder("serial", "parallel")
+    if rows >= threads:
+        return LoopOrder("serial" if rows >= enough(threads) else "parallel", "parallel", by_rows=True)
+    return LoopOrder("parallel", "serial" if groups >= enough(threads) else "parallel")
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,27 +153,44 @@ def walk(
     n: Index,
     into: Index,
     first: IndexLike = 0,
-    kinds: tuple[str, str] = ("serial", "serial"),
+    share: LoopOrder = LoopOrder(),
 ) -> None:
-    """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, stored as image ``into``.
+    """The loops over channels and tiles: rows of image ``n`` from output row ``first`` on, stored as image ``into``."""
+    k, groups, rows = t.k, s.padded // s.lanes(machine), segments(s.extent[0], tile.rows)
+    at = n, into, index(first)
+    if share.by_rows:
+        for top, count, height in rows:
+            with k.loop("i", count, kind=share.rows) as i, k.loop("c", groups, kind=share.channels) as c:
+                _tiles_of_row(_context(t, s, machine, tile, (*at, c)), tile, i * height + top, height)
+        return
+    with k.loop("c", groups, kind=share.channels) as c:
+        parts = _context(t, s, machine, tile, (*at, c))
+        for top, count, height in rows:
+            with k.loop("i", count, kind=share.rows) as i:
+                _tiles_of_row(parts, tile, i * height + top, height)
 
-    ``kinds`` are those of the loops over channels and over rows.
-    """
-    k, lanes = t.k, s.lanes(machine)
+
+def _context(
+    t: Tensors, s: Conv, machine: Machine, tile: DepthwiseTile, at: tuple[Index, Index, Index, Index]
+) -> _DepthwiseContext:
+    """A group of channels, with what stays in registers: ``at`` has the image, where it is stored, its first row, and
+    the group."""
+    k, lanes, c = t.k, s.lanes(machine), at[-1]
     resident = not tile.looped and s.taps + tile.rows * tile.cols < machine.registers
-    with k.loop("c", s.padded // lanes, kind=kinds[0]) as c:
-        bias = None if t.bias is None else k.let("bias", t.bias.vec(lanes)[c])
-        mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
-        kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
-        weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
-        at, halves = (n, into, index(first), c), s.halves(machine)
-        parts = _DepthwiseContext(k, s, lanes, t.x, t.w, t.operands, t.y, *at, bias, mask, weights, halves)
-        body = _looped if tile.looped else _unrolled
-        for r0, rn, height in segments(s.extent[0], tile.rows):
-            with k.loop("i", rn, kind=kinds[1]) as i:
-                for c0, cn, width in segments(s.extent[1], tile.cols):
-                    with k.loop("j", cn) as j:
-                        body(parts, i * height + r0, j * width + c0, height, width)
+    bias = None if t.bias is None else k.let("bias", t.bias.vec(lanes)[c])
+    mask = None if t.mask is None else k.let("mask", t.mask.vec(lanes)[c])
+    kept = product(range(s.kernel[0]), range(s.kernel[1])) if resident else ()
+    weights = {(ky, kx): k.let(f"w{ky}{kx}", t.w.vec(lanes)[c, ky, kx, 0]) for ky, kx in kept}
+    halves = s.halves(machine)
+    return _DepthwiseContext(k, s, lanes, t.x, t.w, t.operands, t.y, *at, bias, mask, weights, halves)
+
+
+def _tiles_of_row(p: _DepthwiseContext, tile: DepthwiseTile, top: Index, height: int) -> None:
+    """All tiles of a row of these."""
+    body = _looped if tile.looped else _unrolled
+    for left, count, width in segments(p.s.extent[1], tile.cols):
+        with p.k.loop("j", count) as j:
+            body(p, top, j * width + left, height, width)
 
 
 def _unrolled(p: _DepthwiseContext, top: Index, left: Index, height: int, width: int) -> None:
