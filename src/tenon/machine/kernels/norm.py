@@ -27,7 +27,8 @@ class Rows:
     """Rows [outer, channels, n], each normalised separately.
 
     Scale and bias are [channels, n] when ``elementwise``, else [channels].  ``statistics`` adds two outputs
-    [outer, channels]: the mean, and the inverse of the standard deviation.
+    [outer, channels]: the mean, and the inverse of the standard deviation.  ``centred``: means are subtracted, else
+    rows are divided by their root mean square.
     """
 
     outer: int
@@ -38,6 +39,13 @@ class Rows:
     bias: bool = True
     statistics: bool = False
     dtype: DType = F32
+    centred: bool = True
+
+    @property
+    def about(self) -> str:
+        """What is done with a row, for comments of generated code."""
+        divided = "less their mean, over their standard deviation" if self.centred else "over their root mean square"
+        return f"{divided}, scaled{' and shifted' if self.bias else ''}"
 
 
 def _parameters(k: Builder, s: Rows) -> tuple[Tensor, list[Tensor], Tensor, list[Tensor]]:
@@ -55,7 +63,7 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
         return _rows_in_groups(s, machine)
     k = Builder(
         f"normalize_{s.outer}x{s.channels}x{s.n}",
-        "Rows less their mean, over their standard deviation; scaled and shifted",
+        f"Rows {s.about}",
     )
     x, weights, y, noted = _parameters(k, s)
     kinds, _ = deal(s.outer, s.channels)
@@ -64,22 +72,26 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
         def element(at: Index, lanes: int) -> Expr:
             return loaded(x.vec(lanes)[o, c, at // lanes])
 
-        mean = k.let("mean", total(k, "add", s.n, machine.lanes, F32, element) * (1 / s.n))
+        mean = k.let("mean", total(k, "add", s.n, machine.lanes, F32, element) * (1 / s.n)) if s.centred else None
+
+        def less(value: Expr) -> Expr:
+            return value if mean is None else value - mean
 
         def squared(at: Index, lanes: int) -> Expr:
-            d = k.let("d", element(at, lanes) - mean)
+            d = k.let("d", less(element(at, lanes)))
             return d * d
 
         variance = total(k, "add", s.n, machine.lanes, F32, squared) * (1 / s.n)
         inverse = k.let("inv", 1.0 / op("sqrt", variance + s.epsilon))
         for tensor, value in zip(noted, (mean, inverse), strict=False):
+            assert value is not None
             tensor[o, c] = value
 
         def weight(w: Tensor, at: Index, lanes: int) -> Expr:
             return w.vec(lanes)[c, at // lanes] if s.elementwise else w[c, 0]
 
         def finish(at: Index, lanes: int) -> None:
-            value = (element(at, lanes) - mean) * inverse * weight(weights[0], at, lanes)
+            value = less(element(at, lanes)) * inverse * weight(weights[0], at, lanes)
             value = value + weight(weights[1], at, lanes) if s.bias else value
             y.vec(lanes)[o, c, at // lanes] = stored(value, s.dtype)
 
@@ -91,7 +103,7 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
     """The same with a block for each row."""
     k = Builder(
         f"normalize_{s.outer}x{s.channels}x{s.n}",
-        "Rows less their mean, over their standard deviation, scaled and shifted; a block each",
+        f"Rows {s.about}; a block each",
     )
     x, weights, y, noted = _parameters(k, s)
     row = GroupRow(k, s.n, threads_of(machine, s.n))
@@ -99,21 +111,25 @@ def _rows_in_groups(s: Rows, machine: Machine) -> Kernel:
         sums, squares = row.cells(), row.cells()
         with row.running():
             values = row.values(lambda at: loaded(x[o, c, at]))
-            mean = k.let("mean", row.total(sums, "add", F32, values.first) * (1 / s.n))
+            mean = k.let("mean", row.total(sums, "add", F32, values.first) * (1 / s.n)) if s.centred else None
+
+            def less(value: Expr) -> Expr:
+                return value if mean is None else value - mean
 
             def squared(at: Index, number: Index) -> Expr:
-                d = k.let("d", values.again(at, number) - mean)
+                d = k.let("d", less(values.again(at, number) if s.centred else values.first(at, number)))
                 return d * d
 
             variance = row.total(squares, "add", F32, squared) * (1 / s.n)
             inverse = k.let("inv", 1.0 / op("sqrt", variance + s.epsilon))
             with k.when(*row.first()):
                 for tensor, value in zip(noted, (mean, inverse), strict=False):
+                    assert value is not None
                     tensor[o, c] = value
 
             def finish(at: Index, number: Index) -> None:
                 scale, *shift = (w[c, at] if s.elementwise else w[c, 0] for w in weights)
-                value = (values.again(at, number) - mean) * inverse * scale
+                value = less(values.again(at, number)) * inverse * scale
                 y[o, c, at] = stored(value + shift[0] if shift else value, s.dtype)
 
             row.elements(finish)

@@ -139,6 +139,62 @@ class LayerNormalization(Operator):
 
 @register
 @dataclass(frozen=True)
+class RMSNormalization(Operator):
+    """Divide by the root of the mean square over all axes from ``axis`` on, and multiply by the scale."""
+
+    axis: int = -1
+    epsilon: float = 1e-5
+    stash_type: int = 1
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, scale = typed(inputs)
+        (axis,) = check_axes(self.name, [self.axis], x.rank)
+        if broadcast_dims(self.name, scale.dims, x.dims[axis:]) != x.dims[axis:]:
+            raise ShapeError(f"{self.name}: {list(scale.dims)} does not broadcast to {list(x.dims[axis:])}")
+        return (TensorType(x.dtype, x.dims),)
+
+    def at_run_time(self, node: SizedNode) -> Sequence[Value]:
+        extents = node.extents(0)
+        if any(a >= self.axis % len(extents) for a in node.changing(0)) or not node.fixed(1):
+            raise SizeRefusedError(f"{self.name} over an axis whose extent is known only at run time")
+        return node.same(extents)
+
+    def reference(self, x: Array, scale: Array) -> Array:
+        axes = tuple(range(self.axis % x.ndim, x.ndim))
+        wide = x.astype(np.promote_types(x.dtype, np.float32))
+        square = np.square(wide).mean(axes, keepdims=True) + wide.dtype.type(self.epsilon)
+        return np.asarray((wide / np.sqrt(square)).astype(x.dtype) * scale.astype(x.dtype))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return alike(inputs, axis) if axis < self.axis % outputs[0].rank else None
+
+    def supported(self, site: Site) -> str:
+        shape = site.input(0).dims[self.axis % site.input(0).rank :]
+        loose = site.constants[1] is None and site.input(1).size != math.prod(shape)
+        return "a scale computed at run time must have the normalised shape" if loose else single_only(site)
+
+    def lower(self, site: Site) -> list[Step]:
+        dims, data = site.input(0).dims, site.constants[1]
+        axis = self.axis % len(dims)
+        rows, shape, dtype = math.prod(dims[:axis]), dims[axis:], site.input(0).dtype
+        spec = kernels.Rows(rows, 1, math.prod(shape), self.epsilon, True, False, dtype=dtype, centred=False)
+        scale: Arg = Input(1) if data is None else Weights(np.ascontiguousarray(np.broadcast_to(data, shape)))
+        return [Step(kernels.normalize_rows(spec, site.machine), (Input(0), scale, Output()))]
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        return (0,)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((3, 5, 37), (37,)), (1,), label="rows")
+        yield Case(cls(1, 1e-3), ((2, 3, 5), (5,)), (1,), label="two_axes")
+        yield Case(cls(-1), ((4, 6), (6,)), label="run_time_scale")
+
+
+@register
+@dataclass(frozen=True)
 class InstanceNormalization(Operator):
     """Normalise every plane of [N, C, spatial...], then scale and shift it per channel."""
 

@@ -72,10 +72,7 @@ class DecoderLayers:
         if self.config.norm == "layer":
             shift = None if bias is None else self.builder.constant(bias.vector, "bias")
             return self.builder.add("LayerNormalization", x, scale, shift, epsilon=self.config.epsilon)
-        b = self.builder
-        square = b.add("ReduceMean", b.add("Mul", x, x), b.ints(-1), keepdims=1)
-        root = b.add("Sqrt", b.add("Add", square, b.scalar(self.config.epsilon)))
-        return b.add("Mul", b.add("Div", x, root), scale)
+        return self.builder.add("RMSNormalization", x, scale, epsilon=self.config.epsilon)
 
     def optional_norm(self, x: Value, name: str) -> Value:
         """Normalisation where the model has its weights."""
@@ -111,42 +108,18 @@ class DecoderLayers:
 
     # ------------------------------------------------------------------------------------------- layers
     def turn(self, rope: Rope) -> tuple[Value, Value]:
-        """Cosines and sines of the positions of a run, [length, 1, dimensions / 2]."""
+        """Cosines and sines of the positions of a run, [length, dimensions / 2]."""
         b = self.builder
         most = int((self.past + self.length).most)
         places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
         places = b.writer.sizes.state(places, [self.length])
         positions = b.add("Add", places, self.number(self.past))
         tables = [b.add("Gather", b.constant(t, "table"), positions, axis=0) for t in rope.tables(most)]
-        cosine, sine = (b.add("Unsqueeze", t, b.ints(1)) for t in tables)
-        return cosine, sine
+        return tables[0], tables[1]
 
     def rotated(self, x: Value, turn: tuple[Value, Value], rope: Rope) -> Value:
         """Heads [1, length, heads, depth] turned by the angles of their positions."""
-        b, depth = self.builder, self.config.depth
-        half, rest = rope.dimensions // 2, depth - rope.dimensions
-        parts: Sequence[Value]
-        if rope.interleaved:
-            turned, *others = self._split(x, [2 * half, rest]) if rest else [x]
-            shape = (0, 0, self.builder.dims(x)[2], half, 2)
-            pairs = b.add("Reshape", turned, b.ints(*shape))
-            first, second = (
-                b.add("Squeeze", part, b.ints(4)) for part in b.adds("Split", 2, pairs, b.ints(1, 1), axis=4)
-            )
-        else:
-            first, second, *others = self._split(x, [half, half, rest] if rest else [half, half])
-        cosine, sine = turn
-        one = b.add("Sub", b.add("Mul", first, cosine), b.add("Mul", second, sine))
-        two = b.add("Add", b.add("Mul", first, sine), b.add("Mul", second, cosine))
-        if rope.interleaved:
-            joined = b.add("Concat", *(b.add("Unsqueeze", part, b.ints(4)) for part in (one, two)), axis=4)
-            parts = [b.add("Reshape", joined, b.ints(0, 0, self.builder.dims(x)[2], 2 * half))]
-        else:
-            parts = [one, two]
-        return b.add("Concat", *parts, *others, axis=3) if len(parts) + len(others) > 1 else parts[0]
-
-    def _split(self, x: Value, sizes: Sequence[int]) -> Sequence[Value]:
-        return self.builder.adds("Split", len(sizes), x, self.builder.ints(*sizes), axis=3)
+        return self.builder.add("RotateHeads", x, *turn, interleaved=int(rope.interleaved))
 
     def projections(self, i: int, x: Value) -> Sequence[Value]:
         """Queries, keys and values, [1, length, heads, depth]."""
