@@ -23,6 +23,9 @@ from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pa
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
+LINE = 64
+"""Bytes of a line of the cache."""
+
 HALF = GROUP // 2
 """Elements whose sums activations come with."""
 
@@ -109,7 +112,7 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = _Operands.declared(k, s, p)
-    product = _BlockTiles(k, s, p, product_unit(machine), operands)
+    product = _BlockTiles(k, s, p, product_unit(machine), operands, machine.prefetch and s.rows == 1)
     height, width = tile_of(s, machine)
     for first, count, vectors in _runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
@@ -140,6 +143,7 @@ class _BlockTiles:
     p: BlockPacking
     unit: str
     at: _Operands
+    ahead: bool
 
     def tile(self, row: Index, rows: int, panel: Index, vectors: int, *, partial: bool) -> None:
         """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left."""
@@ -149,6 +153,8 @@ class _BlockTiles:
             acc[r, v] = 0.0
         with k.loop("b", self.s.columns // f.span) as block, k.loop("g", f.span // GROUP) as part:
             group = block * (f.span // GROUP) + part
+            if self.ahead:
+                self._prefetch(panel + vectors, vectors, block, group)
             sums = self._sums(row, rows, panel, vectors, group)
             with k.unroll("v", vectors) as v:
                 scales = self._scales(panel + v, block)
@@ -159,6 +165,14 @@ class _BlockTiles:
             return
         with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
             self.at.y.vec(lanes)[row + r, panel + v] = acc[r, v]
+
+    def _prefetch(self, panel: Index, vectors: int, block: Index, group: Index) -> None:
+        """Fetch a group of the next tile: one row reads every weight once, in runs too short to be foreseen."""
+        with self.k.unroll("v", vectors) as v:
+            for line in range(0, self.p.stored_words * self.p.lanes, LINE // 4):
+                word, lane = divmod(line, self.p.lanes)
+                self.k.prefetch(self.at.codes, panel + v, group, word, lane)
+            self.k.prefetch(self.at.scale, panel + v, block, 0)
 
     def _sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index) -> Tensor:
         """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
