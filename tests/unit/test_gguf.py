@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tenon
 from damage import COUNT, survive
+from decoder_runs import SIZES, TOKENS, last_logits
 from gguf_models import (
     ARRAY,
     BOOL,
@@ -33,8 +34,7 @@ from tenon.errors import FormatError, UnsupportedError
 from tenon.formats import importers
 from tenon.formats.wire.gguf import parse
 from tenon.machine.kernels.block_formats import FORMATS, dequantised
-from tenon.network.graph.evaluate import evaluate
-from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.graph import Array
 
 pytestmark = pytest.mark.quick(importer="gguf")
 
@@ -63,22 +63,6 @@ CASES: Mapping[str, tuple[DecoderFile, Variant]] = {
         Variant(gelu=True, embedding=ROOT, windows=(5,) * 5 + (0,), bases=(NEAR,) * 5 + (FAR,)),
     ),
 }
-TOKENS = [int(t) for t in np.random.default_rng(7).integers(0, VOCABULARY, 14)]
-CHUNK, ROOM = 8, 24
-SIZES = {"length": f"1..{CHUNK}", "past": f"0..{ROOM - CHUNK}"}
-
-
-def last_logits(graph: Graph, tokens: Sequence[int]) -> Array:
-    """The logits after tokens that are given in runs of at most ``CHUNK``, by the references of the operators."""
-    state = {v.name: np.zeros(v.type.dims, v.type.dtype.numpy) for v in graph.inputs}
-    result = np.zeros(0, np.float32)
-    for start in range(0, len(tokens), CHUNK):
-        part = tokens[start : start + CHUNK]
-        state["tokens"][0, : len(part)] = part
-        outputs = evaluate(graph, {**state, "length": np.array(len(part)), "past": np.array(start)})
-        state |= {name: outputs[name.replace("past_key_values", "present")] for name in state if "values" in name}
-        result = outputs["logits"][0, -1]
-    return result
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,6 +12,8 @@ from typing import Any
 from tenon.errors import FormatError
 from tenon.formats.decompositions.transformers import bert, moonshine, whisper
 from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.formats.importers.safetensors.decoder_config import FAMILIES
+from tenon.formats.importers.safetensors.decoders import build_decoder
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.safetensors import is_safetensors, tensors
@@ -33,6 +35,7 @@ MODELS: dict[str, _Build] = {
     "bert": _plain(bert.BertConfig, bert.build),
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
+    **dict.fromkeys(FAMILIES, build_decoder),
 }
 """Functions that build a graph, by the ``model_type`` of the settings."""
 

@@ -1,0 +1,136 @@
+"""Decoders of the library transformers: Llama and its relatives, by the names of their weights and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tenon.errors import FormatError, Problem, UnsupportedError
+from tenon.formats.decompositions.decoder.graph import PORTS, ROOM, decoder_graph, room_of
+from tenon.formats.decompositions.decoder.weights import Weight
+from tenon.formats.graph_builder.builder import GraphBuilder
+from tenon.formats.graph_builder.errors import RefusedError
+from tenon.formats.importers.safetensors.decoder_config import FAMILIES, DecoderFamily, decoder_config
+from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
+from tenon.formats.model_files.model_file import ModelFile
+from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.text_model import TextModel, Tokenizer
+
+_ENDS = {"embedding": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
+_OF_LAYER = {
+    "attention_norm": "input_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "qkv": "self_attn.qkv_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "attention_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "gate_up": "mlp.gate_up_proj",
+    "down": "mlp.down_proj",
+}
+_POST_NORMS = {
+    "attention_post_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "ffn_post_norm": "post_feedforward_layernorm",
+}
+
+
+class NamedWeights:
+    """The weights of a model by the names of the library."""
+
+    def __init__(self, tensors: Mapping[str, Array], family: DecoderFamily, *, tied: bool) -> None:
+        self.tensors, self.family, self.tied = tensors, family, tied
+        self.names = {**_OF_LAYER, **(_POST_NORMS if family.post_norms else {})}
+
+    def weight(self, name: str) -> Weight | None:
+        data = self._named(name, "weight")
+        if data is None:
+            return None
+        added = self.family.added if name.endswith("norm") else 0.0
+        return Weight(data.astype(np.float32) + np.float32(added) if added else data)
+
+    def bias(self, name: str) -> Weight | None:
+        data = self._named(name, "bias")
+        return None if data is None else Weight(data)
+
+    def _named(self, name: str, kind: str) -> Array | None:
+        if name in _ENDS:
+            return None if name == "output" and self.tied else self.tensors.get(f"{_ENDS[name]}.{kind}")
+        layer, _, part = name.partition(".")
+        return self.tensors.get(f"model.layers.{layer}.{self.names[part]}.{kind}") if part in self.names else None
+
+
+def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array]) -> Graph:
+    """The graph of a decoder with its settings of texts, which lie in files beside the weights."""
+    tied = settings.content.get("tie_word_embeddings") is True
+    weights = NamedWeights(tensors, FAMILIES[settings.model_type], tied=tied)
+    context = settings.content.get("max_position_embeddings", ROOM)
+    try:
+        config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else ROOM))
+    except RefusedError as refusal:
+        raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
+    graph = decoder_graph(builder, config, weights)
+    graph.text = _text_model(builder.file, settings, config.context)
+    return graph
+
+
+def _text_model(file: ModelFile, settings: ModelSettings, context: int) -> TextModel:
+    """The settings of texts in ``config.json``, ``generation_config.json``, ``tokenizer_config.json`` and beside."""
+    generation, tokens = (_object(file, name) for name in ("generation_config.json", "tokenizer_config.json"))
+    merged = {**settings.content, **{key: value for key, value in generation.items() if value is not None}}
+    template = tokens.get("chat_template")
+    own = file.matching("chat_template.jinja")
+    return TextModel(
+        architecture=settings.model_type,
+        ports=PORTS,
+        context=context,
+        tokenizer=_tokenizer(file),
+        bos=_token(merged.get("bos_token_id")),
+        eos=_tokens(merged.get("eos_token_id")),
+        pad=_token(merged.get("pad_token_id")),
+        add_bos=tokens.get("add_bos_token") is True,
+        add_eos=tokens.get("add_eos_token") is True,
+        chat_template=own[0].data.decode("utf-8", "replace") if own else template if isinstance(template, str) else "",
+        generation={name: float(n) for name, n in generation.items() if name in _SAMPLING and _is_number(n)},
+    )
+
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _tokenizer(file: ModelFile) -> Tokenizer | None:
+    """The tokenizer beside the weights."""
+    for form, name in (("tokenizer.json", "tokenizer.json"), ("sentencepiece", "tokenizer.model")):
+        for each in file.matching(name):
+            return Tokenizer(form, each.data)  # type: ignore[arg-type]  # one of its forms
+    return None
+
+
+def _object(file: ModelFile, name: str) -> dict[str, Any]:
+    """The content of a JSON file beside the weights; nothing if there is none.  Raises FormatError."""
+    for each in file.matching(name):
+        content = read_object(each)
+        if content is None:
+            raise FormatError(f"{name}: it is no JSON object; the file is damaged")
+        return content
+    return {}
+
+
+def _token(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
+
+
+def _tokens(value: Any) -> tuple[int, ...]:
+    """One token or several."""
+    listed = value if isinstance(value, list) else [value]
+    return tuple(token for each in listed if (token := _token(each)) is not None)

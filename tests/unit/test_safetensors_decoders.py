@@ -1,0 +1,170 @@
+"""Decoders in safetensors files: logits beside NumPy, settings of rotary embeddings and of texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decoder_runs import SIZES, TOKENS, last_logits
+from gguf_models import DEPTH, HIDDEN, DecoderFile, Variant, logits
+from tenon.errors import UnsupportedError
+from tenon.formats import importers
+from tenon.formats.importers.safetensors.decoder_config import decoder_config
+from tenon.formats.importers.safetensors.settings import ModelSettings
+from tenon.network.graph.graph import Array
+from transformer_models import safetensors
+
+NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output": "lm_head",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+POST = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+JOINED = {"ffn_up": "mlp.gate_up_proj"}
+
+
+def named(model: DecoderFile, names: Mapping[str, str], added: float) -> dict[str, Array]:
+    """The weights of a model by the library's names; scales of normalisation less ``added``."""
+    result = {}
+    for name, data in model.weights().items():
+        stem, kind = name.rsplit(".", 1)
+        layer, own = stem.split(".", 2)[1:] if stem.startswith("blk.") else ("", stem)
+        place = f"model.layers.{layer}.{names[own]}" if layer else names[own]
+        result[f"{place}.{kind}"] = data - np.float32(added) if data.ndim == 1 and kind == "weight" else data
+    return result
+
+
+def settings(model_type: str, model: DecoderFile, **others: Any) -> dict[str, Any]:
+    return {
+        "model_type": model_type,
+        "hidden_size": HIDDEN,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.key_heads,
+        "num_hidden_layers": model.layers,
+        "head_dim": DEPTH,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": model.tied,
+        **others,
+    }
+
+
+BOTH = ("attn_norm", "ffn_norm")
+GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+CASES: Mapping[str, tuple[DecoderFile, Variant, Mapping[str, str], float, Mapping[str, Any]]] = {
+    "llama": (DecoderFile("llama"), Variant(), NAMES, 0.0, {}),
+    "qwen2": (DecoderFile("qwen2", tied=True, biases=True), Variant(), NAMES, 0.0, {"rope_theta": 10000.0}),
+    "qwen3": (DecoderFile("qwen3", norms=(*BOTH, "attn_q_norm", "attn_k_norm")), Variant(), NAMES, 0.0, {}),
+    "phi3": (DecoderFile("phi3", joined=True), Variant(), {**NAMES, **JOINED}, 0.0, {}),
+    "smollm3": (
+        DecoderFile("smollm3"),
+        Variant(bases=(5000.0, 0)),
+        NAMES,
+        0.0,
+        {"no_rope_layers": [1, 0], "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
+    ),
+    "gemma2": (
+        DecoderFile("gemma2", tied=True, norms=(*BOTH, *POST)),
+        Variant(gelu=True, embedding=HIDDEN**0.5, windows=(5, 0), softcaps=(50.0, 30.0)),
+        {**NAMES, **POST},
+        1.0,
+        {**GEMMA, "sliding_window": 5, "query_pre_attn_scalar": DEPTH},
+    ),
+}
+
+
+def write(folder: Path, content: Mapping[str, Any], weights: dict[str, Array]) -> Path:
+    (folder / "config.json").write_text(json.dumps(content))
+    (folder / "model.safetensors").write_bytes(safetensors(weights))
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_of_decoders(name: str, tmp_path: Path) -> None:
+    model, variant, names, added, others = CASES[name]
+    folder = write(tmp_path, settings(name, model, **others), named(model, names, added))
+    graph = importers.load(folder, SIZES)
+    right = logits(model, variant, TOKENS)
+    np.testing.assert_allclose(last_logits(graph, TOKENS), right, atol=2e-4 * np.abs(right).max())
+
+
+def test_settings_of_texts(tmp_path: Path) -> None:
+    model = DecoderFile("llama", 1)
+    tokens = {"bos_token_id": 1, "eos_token_id": [2, 5]}
+    folder = write(tmp_path, settings("llama", model, **tokens), named(model, NAMES, 0.0))
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.7, "top_k": 20, "do_sample": True}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ x }}", "add_bos_token": True}))
+    (folder / "tokenizer.json").write_text("{}")
+    graph = importers.load(folder)
+    assert graph.default_sizes
+    assert graph.text is not None
+    assert (graph.text.bos, graph.text.eos, graph.text.add_bos, graph.text.context) == (1, (2, 5), True, 256)
+    assert graph.text.chat_template == "{{ x }}"
+    assert graph.text.generation == {"temperature": 0.7, "top_k": 20.0, "do_sample": 1.0}
+    assert graph.text.tokenizer is not None
+    assert graph.text.tokenizer.content == b"{}"
+
+
+LLAMA = settings("llama", DecoderFile("llama", 1))
+
+
+def frequencies(content: Mapping[str, Any], room: int = 64) -> Array:
+    """The frequencies of the first layer: angles of position 1."""
+    rope = decoder_config(ModelSettings({**LLAMA, **content}, "config.json"), room).layers[0].rope
+    assert rope is not None
+    cosines, sines = rope.tables(2)
+    return np.asarray(np.arctan2(sines[1], cosines[1]))
+
+
+def test_rotary_embeddings_are_scaled() -> None:
+    plain = 10000.0 ** -(np.arange(8) / 8)
+    np.testing.assert_allclose(frequencies({}), plain, rtol=1e-5)
+    linear = {"rope_scaling": {"type": "linear", "factor": 4.0}}
+    np.testing.assert_allclose(frequencies(linear), plain / 4, rtol=1e-5)
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}
+    scaled = frequencies({"rope_scaling": llama3})
+    np.testing.assert_allclose(scaled[0], plain[0], rtol=1e-5)  # a wave of 6 tokens turns more than 4 times in 64
+    np.testing.assert_allclose(scaled[-1], plain[-1] / 8, rtol=1e-5)
+    share = (64 * plain[1] / (2 * np.pi) - 1) / 3  # between 1 and 4 turns
+    np.testing.assert_allclose(scaled[1], plain[1] * ((1 - share) / 8 + share), rtol=1e-5)
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "type": "longrope"}
+    longrope = {"rope_scaling": factors, "original_max_position_embeddings": 64}
+    np.testing.assert_allclose(frequencies({"rope_scaling": {**factors, **longrope}}), plain, rtol=1e-5)
+    assert frequencies({"rope_scaling": {**factors, **longrope}}, room=128)[0] == pytest.approx(plain[0] / 2)
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "scaled by 'yarn' are not supported"),
+        ({"hidden_act": "relu6"}, "the activation 'relu6' is not supported"),
+        ({"sliding_window": 4, "layer_types": ["linear_attention"]}, "layers of other kinds"),
+    ],
+)
+def test_what_is_refused(others: Mapping[str, Any], words: str, tmp_path: Path) -> None:
+    model = DecoderFile("llama", 1)
+    folder = write(tmp_path, settings("llama", model, **others), named(model, NAMES, 0.0))
+    with pytest.raises(UnsupportedError, match=words):
+        importers.load(folder, SIZES)
