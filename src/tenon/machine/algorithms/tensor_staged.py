@@ -48,7 +48,7 @@ _STEP, _CHAIN, _MEETING = 250, 35, 7000
 there, and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not chosen
 unless it is measured (``bench/gpu_tiles.py``)."""
 
-_CHUNK = 24
+_CHUNK = 16
 """Cycles in which a unit issues the copies of a thread's part, with the places that it computes."""
 
 
@@ -144,8 +144,9 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK + image.alone
     if not is_staged(s):
         alone += DEVICE_LATENCY  # each step waits for what it copies
-    step = max(busy * together, alone)
-    time = -(-each // together) * (steps * step + DEVICE_LATENCY + DEVICE_ENDS)
+    full, rest = divmod(each, together)
+    waves = [together] * full + [rest] * (rest > 0)
+    time = sum(steps * max(busy * blocks_at_once, alone) + DEVICE_LATENCY + DEVICE_ENDS for blocks_at_once in waves)
     if tile.splits > 1 and tile.cluster:
         time += _MEETING + 60 * tile.splits
     elif tile.splits > 1:

@@ -164,6 +164,13 @@ def quad_of(s: Conv, at: tuple[Index, Index, Index], quad: Index) -> tuple[Index
     return at[0], block, at[1] + s.y.top, at[2] + s.y.left, lane
 
 
+def quad_in(image: Image, at: tuple[Index, Index, Index], quad: Index) -> tuple[Index, ...]:
+    """Where the vector of four channels of an operand lies, whose axes of one element are broadcast."""
+    block, four = (quad, Index()) if image.block == 4 else (Index(), quad)
+    n, row, col = (a if extent > 1 else Index() for a, extent in zip(at, (image.n, image.h, image.w), strict=True))
+    return n, block, row + image.top, col + image.left, four
+
+
 def past_quads(s: Conv, quad: Index, n: int) -> list[Index]:
     """Facts that are negative past the last channels, where blocks of ``n`` have any."""
     quads = -(-s.padded // 4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
@@ -116,7 +116,7 @@ def _parameters(k: Builder, first: Conv, second: Conv, tile: GroupTile) -> tuple
     depthwise = _DepthwiseParameters(x, v, k.param("b", first.padded) if first.bias else None)
     packed = -(-second.padded // tile.n), Depth.of(second, tile.k).steps, tile.k * tile.n
     w = k.param("w", *packed, dtype=second.weights)
-    return depthwise, w, partial(tiled.store, k, second, tiled.Ends.params(k, second))
+    return depthwise, w, tiled.FloatStore(k, second, tiled.Ends.params(k, second))
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,11 +44,12 @@ from tenon.machine.kernels.group_tiles import (
     past_quads,
     place,
     positions,
+    stored_at,
     wide,
 )
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tensor_tiled import WarpTile
-from tenon.machine.kernels.tiled import parameters
+from tenon.machine.kernels.tiled import FloatStore, parameters
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 
@@ -257,38 +258,56 @@ def _multiply(p: _StagedContext, acc: Tensor, stage: Index) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- results
-def _fragments(p: _StagedContext, acc: Tensor) -> Iterator[tuple[Index, Index, Sequence[Expr]]]:
-    """A thread's results: their row and four channels in the block's tile, and their sums."""
+Cell = tuple[Index, Index, Index]
+
+
+def _fragments(p: _StagedContext) -> Iterator[tuple[Index, Index, Sequence[Cell]]]:
+    """A thread's results: their row and four channels in the block's tile, and where their sums lie."""
     k, tile = p.k, p.tile
     with (
         k.unroll("i", tile.rows // M) as i,
         k.unroll("h", 2) as half,
         k.unroll("j", tile.cols // (2 * N)) as j,
     ):
-        values = [acc[i, j * 2 + b, half * 2 + e] for b in range(2) for e in range(2)]
-        yield p.tx * tile.rows + i * M + half * 8 + p.group, p.ty * (tile.cols // 4) + j * 4 + p.member, values
+        cells = [(i, j * 2 + b, half * 2 + e) for b in range(2) for e in range(2)]
+        yield p.tx * tile.rows + i * M + half * 8 + p.group, p.ty * (tile.cols // 4) + j * 4 + p.member, cells
 
 
-def _store(p: _StagedContext, into: Store | Tensor, row: Index, quad: Index, values: Sequence[Expr]) -> None:
-    """Store four channels of a position of the block's tile."""
+@contextmanager
+def _position(p: _StagedContext, row: Index, quad: Index) -> Iterator[tuple[Index, tuple[Index, Index, Index], Index]]:
+    """The number of a position of the block's tile, where it lies, and its four channels, if it is one of the
+    image."""
     s, tile = p.s, p.tile
     number, quad = p.down * tile.m + row, p.across * (tile.n // 4) + quad
     image, line, col, within = place(s, number, tile.m)
     with p.k.when(*within, *past_quads(s, quad, tile.n)):
-        store_quad(p, into, number, (image, line, col), quad, values)
+        yield number, (image, line, col), quad
 
 
 def _results(p: _StagedContext, acc: Tensor, into: Store | Tensor) -> None:
-    """Store a thread's results, or its sums: four channels of a position at a time."""
-    for row, quad, values in _fragments(p, acc):
-        _store(p, into, row, quad, values)
+    """Store a thread's results, or its sums: four channels of a position at a time, after all operands of results are
+    loaded."""
+    computed = into if isinstance(into, FloatStore) and into.loads else None
+    if computed is not None:
+        for row, quad, cells in _fragments(p):
+            with _position(p, row, quad) as (_, at, channels):
+                results = computed.results(stored_at(p.s, at), channels, [acc[cell] for cell in cells])
+                for cell, value in zip(cells, results, strict=True):
+                    acc[cell] = value
+    for row, quad, cells in _fragments(p):
+        values = [acc[cell] for cell in cells]
+        with _position(p, row, quad) as (number, at, channels):
+            if computed is not None:
+                computed.put(stored_at(p.s, at), channels, values)
+            else:
+                store_quad(p, into, number, at, channels, values)
 
 
 def _joined(p: _StagedContext, acc: Tensor, sums: Tensor, into: Store) -> None:
     """Add the sums of the blocks of a cluster, each block those of a part of the channels, and store the results."""
     k, tile = p.k, p.tile
-    for row, quad, values in _fragments(p, acc):
-        sums.vec(4)[p.part, quad, row, 0] = vector4(*values)
+    for row, quad, cells in _fragments(p):
+        sums.vec(4)[p.part, quad, row, 0] = vector4(*(acc[cell] for cell in cells))
     k.barrier(cluster=True)
     quads = tile.n // 4 // tile.splits
     with k.unroll("e", quads * tile.m // tile.threads) as e:
@@ -300,5 +319,6 @@ def _joined(p: _StagedContext, acc: Tensor, sums: Tensor, into: Store) -> None:
             for part in range(1, tile.splits):
                 total = total + sums[part, quad, row, c]
             totals.append(total)
-        _store(p, into, row, quad, totals)
+        with _position(p, row, quad) as (number, at, channels):
+            store_quad(p, into, number, at, channels, totals)
     k.barrier(cluster=True)

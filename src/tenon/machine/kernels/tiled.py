@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Expr, Kernel, select, vector4
+from tenon.machine.kernel_ir.loops import Expr, Kernel, lanes_of, select, vector4
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_copies import GroupContext, Store, group_context, in_steps, store_results
 from tenon.machine.kernels.group_tiles import (
@@ -24,11 +24,14 @@ from tenon.machine.kernels.group_tiles import (
     GroupTile,
     about,
     name_of,
+    past_quads,
     place,
+    quad_in,
     quad_of,
     stored_at,
     sums_shape,
 )
+from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.storage_types import NARROW, loaded, stored
 from tenon.network.graph.types import F32, I32
 
@@ -47,7 +50,7 @@ def parameters(k: Builder, s: Conv, tile: GroupTile, *, whole: bool) -> tuple[Te
     packed = (-(-s.padded // tile.n), Depth.of(s, tile.k).steps, tile.k * tile.n)
     w = k.param("w", *(packed if s.packed else own), dtype=s.weights)
     if whole:
-        return x, w, partial(store, k, s, Ends.params(k, s))
+        return x, w, FloatStore(k, s, Ends.params(k, s))
     return x, w, k.param("sums", *sums_shape(s, tile), out=True)
 
 
@@ -62,8 +65,26 @@ def tiled(s: Conv, tile: GroupTile) -> Kernel:
         with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols) as j:
             acc[i, j] = 0.0
         in_steps(p, lambda stage: multiply(p, acc, stage))
-        store_results(p, acc, into)
+        if isinstance(into, FloatStore) and into.loads:
+            _results(p, acc, into)
+        else:
+            store_results(p, acc, into)
     return k.done()
+
+
+def _results(p: GroupContext, acc: Tensor, into: FloatStore) -> None:
+    """Store a thread's results after all operands of them are loaded."""
+    k, s, tile = p.k, p.s, p.tile
+    for computes in (True, False):
+        with k.unroll("i", tile.rows) as i, k.unroll("j", tile.cols // 4) as j:
+            (_, at, within), quad = p.at(i), p.quad(j)
+            with k.when(*within, *past_quads(s, quad, tile.n)):
+                sums = [acc[i, j * 4 + c] for c in range(4)]
+                if computes:
+                    for c, value in enumerate(into.results(stored_at(s, at), quad, sums)):
+                        acc[i, j * 4 + c] = value
+                else:
+                    into.put(stored_at(s, at), quad, sums)
 
 
 def multiply(p: GroupContext, acc: Tensor, stage: Index) -> None:
@@ -79,6 +100,10 @@ def multiply(p: GroupContext, acc: Tensor, stage: Index) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- results
+Place = tuple[Index, Index, Index]
+"""Image, row and column of a result."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ends:
     """The parameters that turn sums into results."""
@@ -95,7 +120,7 @@ class Ends:
         operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
         return cls(bias, mask, operands, k.param("y", *s.y.shape, dtype=s.y.dtype, out=True))
 
-    def result(self, s: Conv, at: tuple[Index, Index, Index], channel: Index, value: Expr) -> Expr:
+    def result(self, s: Conv, at: Place, channel: Index, value: Expr) -> Expr:
         """The result of a sum, for a channel at (image, row, column) of the output."""
         if self.bias is not None:
             value = value + self.bias[channel]
@@ -105,13 +130,60 @@ class Ends:
         value = s.epilogue(value, *extra)
         return value if self.mask is None else select(self.mask[channel], value, 0.0)
 
+    def four(self, k: Builder, s: Conv, at: Place, quad: Index, sums: Sequence[Expr]) -> list[Expr]:
+        """The same of four channels, whose operands are loaded together."""
+        extra = [
+            lanes_of(k.let("four", loaded(t.vec(4)[quad_in(i, at, quad)])))
+            if in_quads(i)
+            else [loaded(t[i.at(at[0], quad * 4 + c, at[1], at[2], 1)]) for c in range(4)]
+            for i, t in zip(s.operands, self.operands, strict=True)
+        ]
+        bias = [] if self.bias is None else lanes_of(k.let("bias", self.bias.vec(4)[quad]))
+        results = []
+        for c, value in enumerate(sums):
+            value = value + bias[c] if bias else value
+            value = s.epilogue(value, *(each[c] for each in extra))
+            results.append(value if self.mask is None else select(self.mask[quad * 4 + c], value, 0.0))
+        return results
 
-def store(k: Builder, s: Conv, ends: Ends, at: tuple[Index, Index, Index], quad: Index, sums: Sequence[Expr]) -> None:
+
+@dataclass(frozen=True, eq=False)
+class FloatStore:
+    """Stores the results of a layer of floats, or computes them first: loads of operands that are images wait for each
+    other's stores where they may lie in the same memory."""
+
+    k: Builder
+    s: Conv
+    ends: Ends
+
+    @property
+    def loads(self) -> bool:
+        """Whether there are operands that are images, loaded four channels at a time."""
+        return self.s.padded % 4 == 0 and any(in_quads(i) and i.h * i.w > 1 for i in self.s.operands)
+
+    def __call__(self, at: Place, quad: Index, sums: Sequence[Expr]) -> None:
+        store(self.k, self.s, self.ends, at, quad, sums)
+
+    def results(self, at: Place, quad: Index, sums: Sequence[Expr]) -> list[Expr]:
+        return self.ends.four(self.k, self.s, at, quad, sums)
+
+    def put(self, at: Place, quad: Index, results: Sequence[Expr]) -> None:
+        """Store results of four channels of a position."""
+        values = [stored(value, self.s.y.dtype) for value in results]
+        self.k.store(self.ends.y.buffer, quad_of(self.s, at, quad), vector4(*values))
+
+
+def in_quads(image: Image) -> bool:
+    """Whether four neighbouring channels of an image, with a channel for each of the result, lie side by side."""
+    return image.channels > 1 and (image.block == 4 or (image.blocks == 1 and image.block % 4 == 0))
+
+
+def store(k: Builder, s: Conv, ends: Ends, at: Place, quad: Index, sums: Sequence[Expr]) -> None:
     """Four channels of a position; single ones where the last four are not all there."""
     where = quad_of(s, at, quad)
     if s.padded % 4 == 0:
-        values = [stored(ends.result(s, at, quad * 4 + c, v), s.y.dtype) for c, v in enumerate(sums)]
-        k.store(ends.y.buffer, where, vector4(*values))
+        float_store = FloatStore(k, s, ends)
+        float_store.put(at, quad, float_store.results(at, quad, sums))
         return
     for c, value in enumerate(sums):
         channel = quad * 4 + c
