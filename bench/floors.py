@@ -40,9 +40,9 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device_peak import copy_bandwidth, device_peak, launch_seconds
 from tenon.runtime.engine.floors import (
-    Floor,
+    LayerShape,
+    LowerBound,
     MachineRates,
-    Shape,
     floor,
     layer_work,
     meetings,
@@ -64,7 +64,7 @@ class Layer:
     network: str
     row: Row
     time: float
-    least: Floor
+    least: LowerBound
     why: str
 
     @property
@@ -165,7 +165,9 @@ def explained(
         work = layer_work(calls[first:last], meets[first:last], machine)
         least = floor(work, resident, rates)
         time = max(row.min - extra, 1e-6)
-        why = reason(Shape(row.op, row.kernels, row.facts.output, row.facts.filter, row.facts.group), work, least, time)
+        why = reason(
+            LayerShape(row.op, row.kernels, row.facts.output, row.facts.filter, row.facts.group), work, least, time
+        )
         yield Layer(label, row, time, least, why)
         first = last
 

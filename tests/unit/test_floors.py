@@ -13,9 +13,9 @@ from tenon.machine.targets import find
 from tenon.options import Options
 from tenon.pipeline import find_target
 from tenon.runtime.engine.floors import (
-    Floor,
+    LayerShape,
+    LowerBound,
     MachineRates,
-    Shape,
     Work,
     floor,
     layer_work,
@@ -64,9 +64,9 @@ def test_weights_come_from_memory_where_a_run_touches_more_than_caches_hold() ->
 
 
 def test_layers_of_a_network_run_one_after_the_other() -> None:
-    total, parts = network_floor([Floor(2.0, 1.0, 0.5, 0.25), Floor(1.0, 3.0, 0.5, 2.0)])
+    total, parts = network_floor([LowerBound(2.0, 1.0, 0.5, 0.25), LowerBound(1.0, 3.0, 0.5, 2.0)])
     assert total == 6.0
-    assert parts == Floor(3.0, 4.0, 1.0, 2.25)
+    assert parts == LowerBound(3.0, 4.0, 1.0, 2.25)
 
 
 # ------------------------------------------------------------------------------------------ what layers need
@@ -106,26 +106,41 @@ def test_measured_rates() -> None:
 
 
 # ------------------------------------------------------------------------------------------ reasons
-CONV = Shape("Conv", ("conv3x3",), (1, 64, 56, 56), (64, 64, 3, 3))
+CONV = LayerShape("Conv", ("conv3x3",), (1, 64, 56, 56), (64, 64, 3, 3))
 
 
 @pytest.mark.parametrize(
     ("shape", "work", "least", "words"),
     [
-        (CONV, Work(100, 100), Floor(1.0, 0.1, 0.0), "loads and stores beside the multiplies"),
-        (CONV, Work(100, 150), Floor(1.0, 0.1, 0.0), "tiles larger than the result: 50% more products"),
-        (CONV, Work(100, 100), Floor(0.1, 1.0, 0.0, 0.9), "weights from memory"),
-        (CONV, Work(100, 100), Floor(0.1, 0.1, 1.0), "a launch or barrier takes longer than the work"),
-        (Shape("Conv", ("w",), (1, 64, 7, 7), (64, 64, 1, 1)), Work(9, 9), Floor(1.0, 0.1, 0.0), "small map"),
-        (Shape("Conv", ("d",), (1, 8, 56, 56), (8, 1, 3, 3), 8), Work(9, 9), Floor(1.0, 0.1, 0.0), "depthwise"),
-        (Shape("Conv", ("c",), (1, 8, 56, 56), (8, 3, 3, 3)), Work(9, 9), Floor(1.0, 0.1, 0.0), "first layer"),
-        (Shape("Reorder", ("reorder",), (1, 3, 4, 4), ()), Work(), Floor(0.0, 0.1, 0.0), "another layout"),
-        (Shape("Sigmoid", ("sigmoid",), (1, 3, 4, 4), ()), Work(), Floor(0.0, 0.1, 0.0), "element by element"),
+        (CONV, Work(100, 100), LowerBound(1.0, 0.1, 0.0), "loads and stores beside the multiplies"),
+        (CONV, Work(100, 150), LowerBound(1.0, 0.1, 0.0), "tiles larger than the result: 50% more products"),
+        (CONV, Work(100, 100), LowerBound(0.1, 1.0, 0.0, 0.9), "weights from memory"),
+        (CONV, Work(100, 100), LowerBound(0.1, 0.1, 1.0), "a launch or barrier takes longer than the work"),
+        (LayerShape("Conv", ("w",), (1, 64, 7, 7), (64, 64, 1, 1)), Work(9, 9), LowerBound(1.0, 0.1, 0.0), "small map"),
+        (
+            LayerShape("Conv", ("d",), (1, 8, 56, 56), (8, 1, 3, 3), 8),
+            Work(9, 9),
+            LowerBound(1.0, 0.1, 0.0),
+            "depthwise",
+        ),
+        (
+            LayerShape("Conv", ("c",), (1, 8, 56, 56), (8, 3, 3, 3)),
+            Work(9, 9),
+            LowerBound(1.0, 0.1, 0.0),
+            "first layer",
+        ),
+        (LayerShape("Reorder", ("reorder",), (1, 3, 4, 4), ()), Work(), LowerBound(0.0, 0.1, 0.0), "another layout"),
+        (
+            LayerShape("Sigmoid", ("sigmoid",), (1, 3, 4, 4), ()),
+            Work(),
+            LowerBound(0.0, 0.1, 0.0),
+            "element by element",
+        ),
     ],
 )
-def test_reasons(shape: Shape, work: Work, least: Floor, words: str) -> None:
+def test_reasons(shape: LayerShape, work: Work, least: LowerBound, words: str) -> None:
     assert words in reason(shape, work, least, 2.5)
 
 
 def test_a_layer_near_its_floor() -> None:
-    assert reason(CONV, Work(100, 100), Floor(1.0, 0.1, 0.0), 1.1) == "near its floor"
+    assert reason(CONV, Work(100, 100), LowerBound(1.0, 0.1, 0.0), 1.1) == "near its floor"

@@ -61,7 +61,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Floor:
+class LowerBound:
     """Milliseconds that multiplies, bytes and launches take at least.  Multiplies and bytes overlap; of the bytes,
     ``weights`` are the milliseconds of the weights."""
 
@@ -81,20 +81,20 @@ class Floor:
         return max(named, key=lambda name: named[name])
 
 
-def floor(work: Work, resident: int, rates: MachineRates) -> Floor:
+def floor(work: Work, resident: int, rates: MachineRates) -> LowerBound:
     """The floor of a layer; ``resident`` bytes are touched by a run of the whole network."""
     multiplies = work.products / (rates.macs * work.rate)
     weights = work.weights / rates.bandwidth(resident) if work.weights else 0.0
     activations = work.activations / rates.bandwidth(work.activations) if work.activations else 0.0
     ms = 1e3
-    return Floor(ms * multiplies, ms * (weights + activations), ms * work.launches * rates.launch, ms * weights)
+    return LowerBound(ms * multiplies, ms * (weights + activations), ms * work.launches * rates.launch, ms * weights)
 
 
-def network_floor(floors: Iterable[Floor]) -> tuple[float, Floor]:
+def network_floor(floors: Iterable[LowerBound]) -> tuple[float, LowerBound]:
     """Milliseconds of all layers one after the other, and the sums of each part."""
     listed = list(floors)
     parts = zip(*((f.multiplies, f.bytes, f.launches, f.weights) for f in listed), strict=True)
-    return sum(f.time for f in listed), Floor(*map(sum, parts))
+    return sum(f.time for f in listed), LowerBound(*map(sum, parts))
 
 
 # ------------------------------------------------------------------------------------------ what layers need
@@ -151,7 +151,7 @@ def _unit_rate(unit: ProductUnit, machine: Machine) -> float:
 
 # ------------------------------------------------------------------------------------------------- reasons
 @dataclass(frozen=True)
-class Shape:
+class LayerShape:
     """The facts of a layer that reasons follow from: the operator, the names of its kernels, the shapes of its output
     and of its weights, and the number of groups."""
 
@@ -162,7 +162,7 @@ class Shape:
     group: int = 1
 
 
-def reason(shape: Shape, work: Work, least: Floor, milliseconds: float) -> str:
+def reason(shape: LayerShape, work: Work, least: LowerBound, milliseconds: float) -> str:
     """Why a layer takes longer than its floor, in words; the likeliest reasons first."""
     reasons = []
     if not work.products:
