@@ -24,6 +24,7 @@ from tenon.options import (
     Emit,
     Options,
     Precision,
+    WeightFormat,
     non_default,
     usual_limits,
 )
@@ -43,6 +44,8 @@ class Compilation:
     setting: Setting
     optimize: Literal[0, 1, 2] = 2
     precision: Precision = "fp32"
+    weight_format: WeightFormat = "fp32"
+    max_weight_error: float = math.inf
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None = None
     max_weights: int | None = None
     ram: int | None = None
@@ -86,12 +89,15 @@ def resolved(options: Options, target: Target) -> Compilation:
     if (options.code_section or options.weights_section) and not target.format.names_sections:
         raise InputError(f"objects for target {target.name} are not ELF: leave out code_section and weights_section")
     _check_size_classes(options, target)
+    _check_weight_format(options, target)
     options = _with_limits(options, target)
     return Compilation(
         target,
         _setting(options, target),
         options.optimize,
         options.precision,
+        options.weight_format,
+        _max_weight_error(options),
         options.arithmetic,
         options.max_weights,
         options.ram,
@@ -116,6 +122,35 @@ def _check_size_classes(options: Options, target: Target) -> None:
         raise InputError(
             f"target {target.name} has one code for all sizes: leave out size_classes={options.size_classes} "
             "(--size-classes)"
+        )
+
+
+AUTO_ERROR = 0.01
+"""The budget of the weight format "auto" where none is given."""
+
+
+def _max_weight_error(options: Options) -> float:
+    if options.max_weight_error is None:
+        return AUTO_ERROR if options.weight_format == "auto" else math.inf
+    return options.max_weight_error
+
+
+def _check_weight_format(options: Options, target: Target) -> None:
+    """Raises InputError for a weight format beside a precision, or on a target whose kernels have none."""
+    form = options.weight_format
+    if form == "fp32":
+        if options.max_weight_error is not None:
+            raise InputError("max_weight_error is a limit for weight_format: give that too (--weight-format int8)")
+        return
+    if options.precision != "fp32":
+        raise InputError(
+            f"weight_format={form} is for arithmetic in f32: leave out precision={options.precision} (--precision), or "
+            "the weight format (--weight-format)"
+        )
+    if target.machine.launch is not None:
+        raise InputError(
+            f"target {target.name} stores weights as precision says: give precision=fp16 (--precision) instead of "
+            f"weight_format={form} (--weight-format)"
         )
 
 
@@ -169,6 +204,8 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "weights_section": options.weights_section,
         "optimize": options.optimize,
         "precision": options.precision,
+        "weight_format": options.weight_format,
+        "max_weight_error": options.max_weight_error,
         "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
         "winograd": options.winograd,
         "strassen": options.strassen,

@@ -78,6 +78,9 @@ EMIT: tuple[Emit, ...] = get_args(Emit)
 Precision = Literal["fp32", "bf16", "fp16"]
 """The storage format of weights."""
 
+WeightFormat = Literal["fp32", "fp16", "bf16", "int8", "auto"]
+"""The storage format of weights while arithmetic stays in f32."""
+
 Arithmetic = Literal["tflm", "litert", "onnx"]
 """How quantised integers are computed: see ``passes.integers.arithmetic``."""
 
@@ -201,6 +204,17 @@ class Options:
     convolutions in f16, whose range ends at 65504, and adds up to 128 products in f16 before it adds these sums in f32;
     ``inspect`` lists the layers that stay in f32.  Output channels whose weights f16 could not hold are stored times a
     power of two."""
+
+    weight_format: WeightFormat = "fp32"
+    """How the weights of convolutions and matrix products are stored while all arithmetic stays in f32, on processors:
+    each is converted when it is loaded.  int8 has a scale for each output channel.  That makes files smaller, and
+    layers faster whose weights come from memory; others are slower.  "auto" stores a layer's weights as int8 or fp16
+    only where that is estimated to be faster on the target.  ``max_weight_error`` limits what the outputs lose."""
+
+    max_weight_error: Annotated[float, least(0)] | None = None
+    """Largest error of an output that ``weight_format`` may cause: the root of the mean square of the difference over
+    that of the output, measured on random inputs with a fixed seed.  Layers that would cause more are stored in wider
+    types, fp16 and then fp32.  None: no limit; with "auto", 0.01."""
 
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None = None
     """How the operators of a quantised model are computed.  In integers: ``tflm`` as TFLite Micro and CMSIS-NN do,
@@ -376,6 +390,8 @@ class OptionKeywords(TypedDict, total=False):
     obfuscate: Literal["layers", "all"] | None
     optimize: Literal[0, 1, 2] | None
     precision: Precision | None
+    weight_format: WeightFormat | None
+    max_weight_error: float | None
     arithmetic: Literal["tflm", "litert", "onnx", "float"] | None
     dot2: float | None
     winograd: Literal[0, 2, 4] | None

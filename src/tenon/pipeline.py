@@ -23,11 +23,12 @@ from tenon.machine.codegen.obfuscate import obfuscated, port_names
 from tenon.machine.codegen.speed_up import predicted
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernels.machine import for_precision, with_product
-from tenon.machine.plan.arithmetic import attends, computes, products_in_f32, quickest, why_wide
+from tenon.machine.plan.arithmetic import products_in_f32
 from tenon.machine.plan.choose import choose, choose_alike, streaming
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
+from tenon.machine.plan.narrowing import narrowing, storing
 from tenon.machine.plan.ports import rename_extents, with_ports_of
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
@@ -47,7 +48,6 @@ from tenon.network.graph.sound_features import read_features
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
-from tenon.network.passes.base import Pass
 from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.first import first_passes
@@ -56,12 +56,13 @@ from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import expected_digest
 from tenon.network.passes.integers.requantised import requantised_moves
 from tenon.network.passes.io_adapters import adapted
-from tenon.network.passes.precision import STORED, precision, states_f16
+from tenon.network.passes.precision import states_f16
 from tenon.network.passes.preprocessing import compile_in, described
 from tenon.network.passes.separable import separable
 from tenon.network.passes.size_classes import by_class, chosen_by_size, shapes_by_class
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
+from tenon.network.passes.weight_format import StoredWeights
 from tenon.options import Emit, OptionKeywords, Options, with_options
 from tenon.runtime.answers.description import described_head, is_answer, renamed_outputs, written_head
 from tenon.runtime.bundle import Bundle, SourceRecord, Tuned
@@ -395,8 +396,10 @@ def _planned(
 ) -> tuple[Graph, Program]:
     """The optimised graph before layout selection, and its program; ``left`` gets the layers left in floats of 32
     bits."""
-    graph, setting = _prepared(given, compilation, shapes, progress, left)
+    stored = StoredWeights()
+    graph, setting = _prepared(given, compilation, shapes, progress, left, stored=stored)
     program = _plan(graph, setting, name, Weighed(), compilation.ram, progress)
+    program = replace(program, stored=stored if compilation.weight_format != "fp32" else None)
     if compilation.precision == "fp16" and compilation.target.machine.multiplies(DType.F16):
         left += products_in_f32(graph, program, setting)
     return graph, with_ports_of(program, given)
@@ -409,10 +412,11 @@ def _prepared(
     progress: Progress,
     left: list[Problem] | None = None,
     stages: Stages = UNSEEN,
+    stored: StoredWeights | None = None,
 ) -> tuple[Graph, Setting]:
     """The optimised graph before layout selection, and the settings of the planner."""
     progress("optimise")
-    graph = _optimised(given, compilation, shapes, left, stages)
+    graph = _optimised(given, compilation, shapes, left, stages, stored)
     progress("plan")
     setting, times = streaming(graph, compilation.setting), dict[str, dict[str, float]]()
     if compilation.tuning is not None and os.path.lexists(compilation.tuning):
@@ -448,9 +452,9 @@ def _programs(
 
     The programs share a constant region; the memory sizes of the first suffice for all.
     """
-    weights, programs = Weighed(), list[Program]()
+    weights, programs, stored = Weighed(), list[Program](), StoredWeights()
     stages.imported(name, graphs[0])
-    optimised, setting = _prepared(graphs[0], compilation, None, progress, stages=stages)
+    optimised, setting = _prepared(graphs[0], compilation, None, progress, stages=stages, stored=stored)
     settings = [setting]
     for number, graph in enumerate(graphs, 1):
         if number == 1:
@@ -473,7 +477,9 @@ def _programs(
         max(m.bound for m in memories),
     )
     error = max(program.error for program in programs)
-    return [replace(programs[0], memory=memory, constants=last.constants, error=error), *programs[1:]], _tuned(settings)
+    kept = stored if compilation.weight_format != "fp32" else None
+    first = replace(programs[0], memory=memory, constants=last.constants, error=error, stored=kept)
+    return [first, *programs[1:]], _tuned(settings)
 
 
 def _tuned(settings: Sequence[Setting]) -> Tuned | None:
@@ -498,8 +504,10 @@ def _optimised(
     shapes: GivenShapes | None,
     left: list[Problem] | None = None,
     stages: Stages = UNSEEN,
+    stored: StoredWeights | None = None,
 ) -> Graph:
-    """``left`` gets the layers that are not computed in the type asked for, and why."""
+    """``left`` gets the layers that are not computed in the type asked for, and why; ``stored`` how weights are
+    stored."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     names = [v.name for v in graph.outputs]
@@ -514,34 +522,16 @@ def _optimised(
         if left is not None:
             left += kept
     verify, machine, level = compilation.verify, compilation.setting.machine, compilation.optimize
-    narrow = _narrowing(compilation, left, stated=mixed and compilation.precision == "fp16")
+    name, setting = compilation.target.name, compilation.setting
+    narrow = narrowing(compilation.precision, name, setting, left, stated=mixed and compilation.precision == "fp16")
+    if compilation.weight_format != "fp32":
+        narrow = storing(graph, compilation.weight_format, compilation.max_weight_error, setting, stored)
     narrow += passes.attention_of(machine)
     failures, pairs, log, seen = Path.cwd() if verify else None, separable(machine), stages.log, stages.passed
     first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, pairs=pairs, failures=failures)
     rename_extents(graph, names)
     return graph
-
-
-def _narrowing(compilation: Compilation, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
-    """The passes for the precision; ``left`` gets the layers that compute in f32 nevertheless, and why.  ``stated``: of
-    products that the model has in f16."""
-    if compilation.precision == "fp32":
-        return []
-    target, stored, setting = compilation.target, STORED[compilation.precision], compilation.setting
-    arithmetic = computes(target.machine, stored)
-    if not arithmetic and left is not None:
-        left.append(Problem("all layers", f"{target.name} has no arithmetic in {stored}, which weights are stored in"))
-    arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
-    return precision(
-        compilation.precision,
-        arithmetic=arithmetic,
-        arithmetic_of=arithmetic_of,
-        reason_of=reason_of,
-        left=left,
-        stated=stated,
-        attends=attends(target.machine, stored),
-    )
 
 
 def _whole(

@@ -104,6 +104,8 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
         shown.add_row("instructions, at most", count(manifest.instructions))
     if manifest.patches:
         shown.add_row("in patches", patches_text(manifest.patches))
+    if manifest.stored:
+        shown.add_row("stored weights", str(manifest.stored))
     if manifest.size:
         shown.add_row("code", size(manifest.size.code + manifest.size.data))
     for name, file in manifest.files.items():

@@ -124,6 +124,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     facts.add_row("kernels", f"{len(manifest.kernels)}, {sum(manifest.kernels.values())} calls")
     facts.add_row("threads", f"1 to {manifest.threads}" if manifest.threads > 1 else "1")
     facts.add_row("error of algorithms", f"{manifest.error:.1e} of RMS")
+    if manifest.stored:
+        facts.add_row("stored weights", str(manifest.stored))
     if manifest.tuned:
         facts.add_row("tuned", f"{manifest.tuned.layers} layer(s), choices {manifest.tuned.sha256[:_SHOWN]}")
     if manifest.heads:

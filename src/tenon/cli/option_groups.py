@@ -224,6 +224,17 @@ class PlanOptions:
             help="fp16 and bf16: weights in 16 bits, and arithmetic in these where the target has it.",
         ),
     ] = None
+    weight_format: Annotated[
+        str | None,
+        typer.Option(
+            "--weight-format",
+            help="Weights in fewer bits, arithmetic in f32; auto: in layers that it makes faster.",
+        ),
+    ] = None
+    max_weight_error: Annotated[
+        float | None,
+        typer.Option("--max-weight-error", min=0, help="Largest error of an output that --weight-format may cause."),
+    ] = None
     arithmetic: Annotated[
         str | None,
         typer.Option(

@@ -30,6 +30,10 @@ _WIDENED = 1.0
 """Two instructions; one runs on a port that the multiplies leave idle."""
 
 
+_WIDENED_BYTE = 1.5
+"""Widening i8 to f32 takes one more conversion, between integers and floats."""
+
+
 def pair_time(machine: Machine) -> float:
     """Time of a product of pairs of bf16."""
     unit = machine.multiplies(DType.BF16, 2)
@@ -43,8 +47,8 @@ def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
         return Arithmetic(pair_time(machine))
     if s.halves(machine):
         return IN_F32
-    weight, value = (_WIDENED * (dtype in NARROW) for dtype in (s.weights, s.x.dtype))
-    return Arithmetic(1.0, weight, value)
+    weight = _WIDENED_BYTE if s.weights is DType.I8 else _WIDENED * (s.weights in NARROW)
+    return Arithmetic(1.0, weight, _WIDENED * (s.x.dtype in NARROW))
 
 
 def steps(s: Conv, machine: Machine) -> int:

@@ -26,7 +26,10 @@ def relative(dtype: DType) -> float:
 
 
 def half_steps(a: Array, dtype: DType) -> Array:
-    """The most that rounding to ``dtype`` moves each element; f64, zeros for types that are not narrow."""
+    """The most that rounding to ``dtype`` moves each element; f64, zeros for types that are not narrow.  Of i8 it is
+    half a step of the scale."""
+    if dtype is DType.I8:
+        return np.full(a.shape, 0.5)
     if dtype not in _BITS:
         return np.zeros(a.shape)
     bits, least = _BITS[dtype]

@@ -162,8 +162,10 @@ def _taps(s: Conv) -> tuple[int, int]:
 
 
 def worthwhile(s: Conv, m: int) -> bool:
-    """Whether tiles of ``m`` are worth considering: weights in 16 bits that were asked for to save memory, with images
-    in f32, shall not be kept as f32."""
+    """Whether tiles of ``m`` are worth considering: weights in 8 or 16 bits that were asked for to save memory, with
+    images in f32, shall not be kept as f32."""
+    if s.weights is DType.I8:
+        return False
     return roundable(s, m) or s.weights not in NARROW or s.x.dtype is not F32
 
 

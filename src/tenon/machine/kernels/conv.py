@@ -28,7 +28,7 @@ from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal, parts_of_groups
 from tenon.machine.kernels.rows import LONGEST_PRODUCT, in_blocks, in_f16_blocks
-from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.storage_types import as_f32, loaded
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
 
@@ -45,7 +45,8 @@ class Conv:
     ``batch`` has one (extent, step of x, step of w) per batch axis of a matrix product, outermost first, a step
     counting whole matrices; by default x advances with y, and so do weights that are not packed.
 
-    ``weights`` is the type that packed weights are stored in.  Everything is computed in f32, but for images and
+    ``weights`` is the type that packed weights are stored in, i8 for integers that sums of floats are made of (see
+    ``passes.precision``).  Everything is computed in f32, but for images and
     weights of 16 bits on a machine that multiplies these: pairs of bf16 (see ``pairs``), whose sums are f32, and f16
     (see ``halves``), of which up to ``rows.LONGEST_F16`` products are added in f16, and the sums of more in f32.
     """
@@ -450,8 +451,8 @@ def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, In
             return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
         return arithmetic(p.x[t.xn, block, row, col, ch])
 
-    arithmetic = _unchanged if p.halves else loaded
-    weights = [k.let(f"w{v}", arithmetic(w[place(v, t.o)])) for v in range(r.vecs)]
+    arithmetic, wide = (_unchanged, _unchanged) if p.halves else (loaded, as_f32)
+    weights = [k.let(f"w{v}", wide(w[place(v, t.o)])) for v in range(r.vecs)]
     multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights, value)
 
 

@@ -157,6 +157,11 @@ def loaded(x: Expr) -> Expr:
     return x
 
 
+def as_f32(x: Expr) -> Expr:
+    """A weight as f32, however it is stored: i8 stands for the integer, whose scale is applied to sums."""
+    return cast(x, F32) if x.type.dtype is DType.I8 else loaded(x)
+
+
 def lowest(x: Expr, bits: int, signed: bool) -> Expr:
     """The value of the lowest bits of an integer, as i8 or u8."""
     if not signed:

@@ -29,6 +29,9 @@ Weights in f16 are asked for to save memory, those in bf16 to save time."""
 _HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar"})
 """Products of f16 in ``kernel_ir.loops.OPS``."""
 
+_GAIN = 1.03
+"""Minimum speed-up before weights are stored in fewer bits to save time."""
+
 _CONVERTED = 1.1
 """Minimum speed-up before one f32 layer among 16-bit ones pays for its conversions."""
 
@@ -52,6 +55,20 @@ def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
     """The fastest arithmetic by estimate for a product by constant weights in f32 that may be stored as ``dtype``."""
     times = {name: time for name, (time, _) in _estimates(node, setting, dtype).items()}
     return min(times, key=lambda name: times[name])
+
+
+def weight_types(node: Node, setting: Setting) -> list[DType]:
+    """The types in which a product's weights may be stored while it computes in f32: i8 or f16 where that is faster by
+    estimate, the fastest first, then f32."""
+    op, here = operator(node), site(node, setting)
+    x, w, *rest = here.inputs
+    assert w is not None
+    times = {
+        dtype: op.cost(replace(here, inputs=(x, replace(w, dtype=dtype), *rest))).time
+        for dtype in (DType.I8, DType.F16, F32)
+    }
+    faster = [dtype for dtype in sorted(times, key=lambda each: times[each]) if times[dtype] * _GAIN < times[F32]]
+    return [*faster, F32]
 
 
 def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:

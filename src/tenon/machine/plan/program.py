@@ -22,6 +22,7 @@ from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.size_range import Extents, SizeRange
 from tenon.network.graph.types import Quant, TensorType
+from tenon.network.passes.weight_format import StoredWeights
 
 ALIGNMENT = 64
 """Bytes.  Every region, and every tensor in it, starts at a multiple of this."""
@@ -306,7 +307,8 @@ class Program:
     an output channel, of its algorithm and of rounding to 16 bits (see ``ops.base.Operator.error``).
     ``largest`` is the layer at which the most bytes of activations are alive.  ``assumed`` are the names of inputs
     whose batch is 1 because nothing bound it, and of that dimension.  ``launch`` and ``spaces`` are what its machine
-    offers to kernels that are launches of work groups.
+    offers to kernels that are launches of work groups.  ``stored`` says in which types weights are stored, where they
+    were asked for in fewer bits.
     """
 
     name: str
@@ -322,6 +324,7 @@ class Program:
     assumed: tuple[tuple[str, str], ...] = ()
     launch: Launch | None = None
     spaces: tuple[MemorySpace, ...] = (SHARED,)
+    stored: StoredWeights | None = None
 
     def __repr__(self) -> str:
         return f"Program('{self.name}', {len(self.calls)} calls)"

@@ -321,6 +321,8 @@ class Conv(Operator):
         yield halves("f16_depthwise_13x13", (1, 9, 4, 3), (9, 1, 13, 13), group=9, pads=(6, 6, 6, 6))
         stored = (F32, DType.BF16)
         yield Case(cls(), ((1, 19, 5, 6), (21, 19, 1, 1)), (1,), label="bf16_weights", dtypes=stored)
+        integers = np.random.default_rng(0).integers(-127, 128, (21, 19, 3, 3), np.int8)
+        yield Case(cls(pads=(1, 1, 1, 1)), ((1, 19, 6, 5), integers, (21,)), (1, 2), label="i8_weights")
 
 
 @register

@@ -335,6 +335,8 @@ class Gemm(Operator):
         yield Case(cls(), ((5, 139), (139, 37), (37,)), (1, 2), ROUNDED, label="f16", dtypes=f16)
         stored = (F32, DType.F16)
         yield Case(cls(alpha=0.5), ((1, 20), (20, 35)), (1,), 2.0**-11, label="f16_weights", dtypes=stored)
+        integers = np.random.default_rng(0).integers(-127, 128, (37, 20), np.int8)
+        yield Case(cls(transB=1), ((2, 20), integers, (37,)), (1, 2), label="i8_weights")
 
 
 @register

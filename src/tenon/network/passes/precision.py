@@ -1,12 +1,13 @@
-"""16-bit floats in place of f32: for weights only, or for weights and activations.
+"""Narrower types in place of f32: 8 or 16 bits for weights only, 16-bit floats for weights and activations.
 
-Weights are stored in 16 bits and widened to f32 when loaded. The range of f16 ends at 65504, and below 6e-5 it loses
-precision, so output channels with weights near either limit are stored multiplied by a power of two, and their sums are
-divided by it, which is exact.  On targets with fast bf16 dot products, activations between convolutions are bf16 too: a
-convolution rounds its result once, after bias and activation, and accumulates in f32.  On targets with arithmetic in
-f16 they are f16, and a convolution accumulates 128 products in f16 at a time and these sums in f32.  Devices have
-activations in either type and compute in f32: their time is that of what they load and store.  Tensors that no
-further convolution reads, such as the boxes of a detector, stay f32.
+Weights are stored in 16 bits and widened to f32 when loaded, or as i8 with a scale for each output channel, by which
+the sums of the integers are multiplied: the largest weight of a channel is 127 of its steps. The range of f16 ends at
+65504, and below 6e-5 it loses precision, so output channels with weights near either limit are stored multiplied by a
+power of two, and their sums are divided by it, which is exact. On targets with fast bf16 dot products, activations
+between convolutions are bf16 too: a convolution rounds its result once, after bias and activation, and accumulates in
+f32. On targets with arithmetic in f16 they are f16, and a convolution accumulates 128 products in f16 at a time and
+these sums in f32. Devices have activations in either type and compute in f32: their time is that of what they load and
+store. Tensors that no further convolution reads, such as the boxes of a detector, stay f32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from tenon.network.passes.base import Log, Pass, attribute, drop_dead, make, sub
 
 STORED = {"fp16": DType.F16, "bf16": DType.BF16}
 """Precision to the element type of weights."""
+
+_INTEGERS = 127
+"""The i8 that a channel's largest weight becomes."""
 
 _LEAST, _MOST = 2.0**-10, 2.0**13
 """The range of the largest weight of an output channel for f16 without loss: below it, small weights become subnormal;
@@ -180,18 +184,14 @@ class _Storing:
         return sum(self.store(node) for node in list(self.graph))
 
     def store(self, node: Node) -> int:
-        if not _is_product(node) or len(node.inputs) < 2:
+        if not _has_weights(node):
             return 0
-        value = node.inputs[1]
-        if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2:
-            return 0
-        if not value.type.size:
-            return 0
-        if isinstance(node.op, MatMul) and value.type.rank > 2:  # such matrices are not packed
-            return 0
-        if self.dtype is DType.F16 and not np.isfinite(value.array).all():
+        value = node.input(1)
+        if self.dtype in (DType.F16, DType.I8) and not np.isfinite(value.array).all():
             self.log(f"weights of {node.origin} stay f32: some are infinite or not a number")
             return 0
+        if self.dtype is DType.I8 and isinstance(node.op, Gemm) and node.op.alpha != 1.0:
+            return 0  # it would scale the integers
         arithmetic = self.arithmetic_of(node)
         if arithmetic == "wide" or (_depthwise(node) and not (arithmetic == "narrow" and self.multiplies(node))):
             return 0
@@ -213,12 +213,10 @@ class _Storing:
 
     def narrowed(self, value: Value, groups: int, axis: int) -> tuple[Value, Array | None]:
         """The narrowed weights, and the factor of each output channel, or None if all are 1."""
-        factors = _factors(value.array, groups, axis) if self.dtype is DType.F16 else None
+        factors = stored_factors(value.array, self.dtype, groups, axis)
         if factors is None:
             return _constant(self.graph, value, self.dtype), None
-        per = factors.reshape(groups, *(-1 if i == axis else 1 for i in range(value.type.rank)))
-        split = value.array.reshape(groups, -1, *value.type.dims[1:])
-        data = (split / per).reshape(value.type.dims).astype(self.dtype.numpy)
+        data = narrowed(value.array, self.dtype, factors, groups, axis)
         return self.graph.constant(self.names.fresh(f"{value.name}:{self.dtype}"), data), factors
 
     def scale(self, node: Node, weights: Value, factors: Array) -> None:
@@ -262,10 +260,63 @@ def _outputs(node: Node) -> tuple[int, int]:
     return 1, 0 if isinstance(node.op, Gemm) and node.op.transB else 1
 
 
+def _has_weights(node: Node) -> bool:
+    """Whether it is a product by constant weights in f32 that are packed."""
+    value = node.inputs[1] if _is_product(node) and len(node.inputs) > 1 else None
+    if value is None or value.data is None or value.type.dtype is not F32 or value.type.rank < 2:
+        return False
+    matrices = isinstance(node.op, MatMul) and value.type.rank > 2  # such ones are not packed
+    return bool(value.type.size) and not matrices
+
+
+def can_store(node: Node) -> bool:
+    """Whether a product can store its weights in any of the narrower types while it computes in f32."""
+    if not _has_weights(node) or _depthwise(node) or node.input(0).type.dtype is not F32:
+        return False
+    images = isinstance(node.op, Conv | ConvTranspose)
+    if images and any(v is not None and v.data is None for v in node.inputs[2:]):
+        return False
+    scaled = isinstance(node.op, Gemm) and node.op.alpha != 1.0
+    return not scaled and bool(np.isfinite(node.input(1).array).all())
+
+
+def stored_factors(weights: Array, dtype: DType, groups: int, axis: int) -> Array | None:
+    """By what each output channel's weights are divided to be stored as ``dtype``, f32; None if by nothing."""
+    if dtype is DType.I8:
+        largest = _largest(weights, groups, axis)
+        return np.where(largest > 0, largest / _INTEGERS, 1.0).astype(np.float32)
+    return _factors(weights, groups, axis) if dtype is DType.F16 else None
+
+
+def narrowed(weights: Array, dtype: DType, factors: Array, groups: int, axis: int) -> Array:
+    """The weights divided by their channels' factors, as ``dtype``; integers are rounded to nearest, halves to even."""
+    per = factors.reshape(groups, *(-1 if i == axis else 1 for i in range(weights.ndim)))
+    split = weights.reshape(groups, -1, *weights.shape[1:]) / per
+    data: Array = (np.rint(split) if dtype is DType.I8 else split).reshape(weights.shape).astype(dtype.numpy)
+    return data
+
+
+def rounded_weights(node: Node, dtype: DType) -> Array:
+    """What the weights of a product stand for after they are stored as ``dtype``, f32."""
+    (groups, axis), weights = _outputs(node), node.input(1).array
+    factors = stored_factors(weights, dtype, groups, axis)
+    if factors is None:
+        return weights.astype(dtype.numpy).astype(np.float32)
+    per = factors.reshape(groups, *(-1 if i == axis else 1 for i in range(weights.ndim)))
+    stored = narrowed(weights, dtype, factors, groups, axis).astype(np.float32)
+    return (stored.reshape(groups, -1, *weights.shape[1:]) * per).reshape(weights.shape).astype(np.float32)
+
+
+def _largest(weights: Array, groups: int, axis: int) -> Array:
+    """The largest magnitude of each output channel's weights."""
+    split = np.abs(weights).reshape(groups, -1, *weights.shape[1:])
+    largest: Array = split.max(axis=tuple(i for i in range(1, split.ndim) if i != axis + 1), initial=0.0).reshape(-1)
+    return largest
+
+
 def _factors(weights: Array, groups: int, axis: int) -> Array | None:
     """Powers of two, divided by which each output channel's weights are at most 2; None if f16 needs no scaling."""
-    split = np.abs(weights).reshape(groups, -1, *weights.shape[1:])
-    largest = split.max(axis=tuple(i for i in range(1, split.ndim) if i != axis + 1), initial=0.0).reshape(-1)
+    largest = _largest(weights, groups, axis)
     beyond = (largest > _MOST) | ((largest < _LEAST) & (largest > 0))
     if not beyond.any():
         return None

@@ -52,6 +52,20 @@ class Tuned(NamedTuple):
     sha256: str
 
 
+class StoredTypes(NamedTuple):
+    """How weights are stored that are computed with in f32: layers and bytes by type, and the largest error of an
+    output over its RMS, if it was measured."""
+
+    layers: dict[str, int]
+    bytes: dict[str, int]
+    error: float | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{count} layer(s) in {name}" for name, count in self.layers.items()]
+        error = [] if self.error is None else [f"error of the outputs {100 * self.error:.2g} % of their RMS"]
+        return ", ".join([*parts, *error])
+
+
 class PatchedLayers(NamedTuple):
     """The first ``layers`` layers, up to ``last``, are computed in ``number`` patches of ``rows`` rows of its result;
     that takes ``extra_macs`` more multiply-accumulates than at once."""
@@ -244,6 +258,7 @@ class Manifest(NamedTuple):
     digest of the outputs for the fixed input (``graph.fixed_input``), by the references of the operators.
     ``instructions`` is the most that a run of the first binding executes, if that was computed: not cycles.
     ``calls`` are the functions of libraries that the object calls, on targets without operating system.
+    ``stored`` says in which types weights are stored, if fewer bits were asked for.
     ``placement`` says which devices run which nodes, if some run on others than the target's.
     ``patches`` describes patch-wise execution, of the first binding, if a budget of RAM asked for it.
     ``digest`` is the BLAKE2b hash (32 bytes) of the file with an empty digest; it detects manual changes.
@@ -278,6 +293,7 @@ class Manifest(NamedTuple):
     calls: LibraryCalls | None = None
     patches: PatchedLayers | None = None
     placement: DevicePlacement | None = None
+    stored: StoredTypes | None = None
     digest: str = ""
     format: Literal[1] = FORMAT
 

@@ -43,6 +43,7 @@ from tenon.runtime.bundle.manifest import (
     Manifest,
     PatchedLayers,
     SourceRecord,
+    StoredTypes,
     Tuned,
     size_ranges,
 )
@@ -320,6 +321,7 @@ class Bundle:
             answer=self.answer if compiled else "",
             placement=self.placement,
             patches=PatchedLayers(**asdict(program.patches)) if program.patches else None,
+            stored=StoredTypes(**asdict(program.stored)) if program.stored else None,
             kernels=dict(Counter(call.kernel.name for call in program.calls)),
             nodes=steps(program, bound.calls if bound else None),
             instructions=bound.total if bound else None,

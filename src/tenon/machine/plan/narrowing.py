@@ -1,0 +1,49 @@
+"""The passes that a precision or a format of weights asks for, on a machine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tenon.errors import Problem
+from tenon.machine.plan.arithmetic import attends, computes, quickest, weight_types, why_wide
+from tenon.machine.plan.choose import streaming
+from tenon.machine.plan.lowering_context import Setting
+from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import DType
+from tenon.network.passes.base import Pass
+from tenon.network.passes.precision import STORED, precision
+from tenon.network.passes.weight_format import StoredWeights, stored_weights
+
+_WIDER = {"fp16": [DType.F16], "bf16": [DType.BF16], "int8": [DType.I8, DType.F16]}
+"""The types of a weight format: the one asked for, and wider ones for layers whose error is too large."""
+
+
+def narrowing(name: str, target: str, setting: Setting, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
+    """The passes for the precision ``name`` on a target; ``left`` gets the layers that compute in f32 nevertheless, and
+    why.  With ``stated`` only products that the model has in f16 are changed."""
+    if name == "fp32":
+        return []
+    stored, machine = STORED[name], setting.machine
+    arithmetic = computes(machine, stored)
+    if not arithmetic and left is not None:
+        left.append(Problem("all layers", f"{target} has no arithmetic in {stored}, which weights are stored in"))
+    arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
+    return precision(
+        name,
+        arithmetic=arithmetic,
+        arithmetic_of=arithmetic_of,
+        reason_of=reason_of,
+        left=left,
+        stated=stated,
+        attends=attends(machine, stored),
+    )
+
+
+def storing(
+    graph: Graph, form: str, max_error: float, setting: Setting, stored: StoredWeights | None = None
+) -> list[Pass]:
+    """The passes for a format of weights other than fp32; ``stored`` gets what was chosen."""
+    if form == "auto":
+        by_time = partial(weight_types, setting=streaming(graph, setting))
+        return [stored_weights(by_time, max_error, stored)]
+    return [stored_weights(lambda node: _WIDER[form], max_error, stored)]
