@@ -42,6 +42,7 @@ Emit = Literal[
     "html",
     "npm",
     "image",
+    "text",
     "archive",
     "single-c",
     "single-header",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,11 @@ import pytest
 
 import tenon
 from command_line import run_main
+from libtenon import CLIENTS, needed, run, succeeded
+from real import DIGITS
 from tenon.cli import main
+from tenon.errors import InputError
+from tenon.runtime.generation.generator import SamplingKeywords
 from text_models import written_model
 
 pytest.importorskip("tokenizers")
@@ -68,6 +73,64 @@ def test_bundles_answer_text_with_text(capsys: pytest.CaptureFixture[str]) -> No
         assert printed(capsys, "run", out, *command) == wanted
         with tenon.Generator(out) as generator:
             assert generator.context == 20
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    """The executable of the model, in a folder with the other parts in C."""
+    bundle = tenon.compile(folder / "words.onnx", context=60, threads=2, no_tuning=True)
+    return bundle.save(folder / "program", ("exe", "text", "header", "object", "weights")) / "words"
+
+
+CHOICES: tuple[SamplingKeywords, ...] = (
+    {},
+    {"temperature": 1.3, "top_k": 60, "top_p": 0.95, "min_p": 0.01, "seed": 3},
+    {"repetition_penalty": 1.3},
+)
+ERRORS = (
+    (["--top-p", "2", "a"], b"from 0 to 1"),
+    (["--max-tokens"], b"needs a value"),
+    (["a", "b"], b"one prompt"),
+    ([""], b"empty or too long"),
+    (["--no", "1"], b"no such option"),
+)
+
+
+def test_executables_answer_text_with_text(program: Path) -> None:
+    """The same as Python, token by token: greedy and by a seed, to the end of the caches, in one thread and in two."""
+    with tenon.Generator("words.onnx", context=60, no_tuning=True) as generator:
+        for prompt in (PROMPT, "\u4f60\u597d<|end|> \u00fc 12", "x" * 50):
+            for choice in CHOICES:
+                wanted = generator.generate(prompt, **choice).text
+                given = [w for name, value in choice.items() for w in (f"--{name.replace('_', '-')}", str(value))]
+                for threads in ("1", "2"):
+                    shown = succeeded(run(program, *given, "--threads", threads, prompt))
+                    assert shown.decode("utf-8", "replace") == f"{wanted}\n"
+    assert succeeded(run(program, "--max-tokens", "0", stdin=PROMPT.encode())) == b"\n"
+    for words, message in ERRORS:
+        done = run(program, *words)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+
+
+def test_entry_points_for_text(program: Path) -> None:
+    """Linked into a program, without warnings and under sanitizers; the callback ends the text."""
+    flags = ("-std=c99", "-Wall", "-Wextra", "-Wcast-qual", "-Werror", "-ffp-contract=off", f"-I{program.parent}")
+    files = (CLIENTS / "text_program.c", program.parent / "words_text.c", program.parent / "words.o")
+    out = program.parent / "text_program"
+    succeeded(run(needed("gcc"), *flags, "-g", "-fsanitize=address,undefined", *files, "-lm", "-o", out))
+    with tenon.Generator("words.onnx", context=60, no_tuning=True) as generator:
+        whole = generator.generate(PROMPT, max_tokens=6)
+    shown = succeeded(subprocess.run([out, PROMPT, "6", "-1"], cwd=program.parent, capture_output=True, check=False))
+    assert shown.decode("utf-8", "replace") == f"{whole.text}\n6\n"
+    shown = succeeded(subprocess.run([out, PROMPT, "6", "2"], cwd=program.parent, capture_output=True, check=False))
+    text, count = shown.decode("utf-8", "replace").splitlines()
+    assert int(count) < 6
+    assert whole.text.startswith(text.rstrip("\ufffd"))
+
+
+def test_parts_for_text_are_those_of_language_models(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no language model with a tokenizer: leave out --emit text"):
+        tenon.compile(DIGITS / "digits.onnx", no_tuning=True).save(tmp_path / "net", ("text",))
 
 
 def test_chat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

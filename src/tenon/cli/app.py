@@ -87,9 +87,9 @@ def compile_command(
         typer.Option(
             "--emit",
             metavar="PARTS",
-            help="In addition to the usual parts: txt (weights to include), exe, html, npm, image, a, single-c, h, "
-            "cmake, arduino, platformio, espidf, zephyr, cmsis, swift, android, tar, serial, micro, mace; or a list of "
-            "parts: c, header, o, so, weights, ir.",
+            help="In addition to the usual parts: txt (weights to include), exe, html, npm, image, text, a, single-c, "
+            "h, cmake, arduino, platformio, espidf, zephyr, cmsis, swift, android, tar, serial, micro, mace; or a list "
+            "of parts: c, header, o, so, weights, ir.",
         ),
     ] = None,
     report: Annotated[

@@ -41,6 +41,10 @@ IMAGES = (*READERS, "detect.c", "elements.c", "preprocess.c")
 """Images as inputs, and detections in outputs."""
 
 
+TEXT = ("text_encode.c", "text_sampling.c", "text_tables.c", "text_words.c")
+"""Tokens of texts, and the choice of the next token."""
+
+
 def runtime(name: str) -> bytes:
     """A hand-written C file."""
     return (_RUNTIME / name).read_bytes()
@@ -102,6 +106,40 @@ def executable(
     made = _with_part_of_c_library(compiler, target, objects) or compiler.link(
         objects, target, (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
     )
+    compiler.keep_c_library(target)
+    return made
+
+
+def text_executable(
+    compiler: Compiler,
+    target: Target,
+    name: str,
+    network: bytes,
+    headers: Mapping[str, bytes],
+    weights: bytes,
+    source: str,
+    tables: bytes,
+    *,
+    threaded: bool,
+) -> bytes:
+    """A standalone program of a language model, which goes on with a prompt.  ``source`` is ``<name>_text.c``, and
+    ``headers`` are those of the bundle; ``tables`` are its tokenizer's."""
+    size = f"#include <stddef.h>\nconst size_t tenon_text_tables_size = {len(tables)};\n"
+    names = (f'-DTENON_TEXT_HEADER="{name}_text.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
+    main = {"text_main.c": runtime("text_main.c"), "threads.h": runtime("threads.h"), **headers}
+    flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), "-ffp-contract=off")
+    objects = {
+        "main.o": compiler.compile(main, "text_main.c", target, flags),
+        "text.o": compiler.compile({**headers, "text.c": source.encode()}, "text.c", target, ("-ffp-contract=off",)),
+        "size.o": compiler.compile({"size.c": size.encode()}, "size.c", target),
+        "tables.o": weights_object(compiler, target, tables, "tenon_text_tables"),
+        "weights.o": weights_object(compiler, target, weights),
+        "network.o": network,
+        **({"threads.o": thread_pool(compiler, target)} if threaded else {}),
+    }
+    format = target.format
+    flags = (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
+    made = _with_part_of_c_library(compiler, target, objects) or compiler.link(objects, target, flags)
     compiler.keep_c_library(target)
     return made
 

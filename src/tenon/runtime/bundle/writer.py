@@ -63,7 +63,11 @@ from tenon.runtime.bundle.packages import FORMS, Contents
 from tenon.runtime.bundle.possible_parts import COMPILED, check_fixed_sizes, check_parts, check_programs, usual_parts
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
+from tenon.runtime.bundle.text_entry import SOURCES as TEXT_SOURCES
+from tenon.runtime.bundle.text_entry import text_header, text_source
 from tenon.runtime.bundle.weights import weights_text
+from tenon.runtime.text.text_tables import text_tables
+from tenon.runtime.text.tokenizer import definition_of
 from tenon.runtime.web import WebGpuForm, npm_package, page
 from tenon.runtime.web.npm import tarball_name
 
@@ -203,6 +207,10 @@ class Bundle:
     def executable(self) -> bytes:
         check_parts(("exe",), self.target, zig=self.compiler.zig)
         threaded = self.program.threads > 1
+        if self._answers_text:
+            headers = {f"{self.name}.h": self.header.encode(), **self._text_header()}
+            given = (self.name, self.object, headers, self.weights, self._text_source(), self.text_tables)
+            return link.text_executable(self.compiler, self.target, *given, threaded=threaded)
         outputs = tuple(map(tensor, self.program.outputs))
         classes = classes_source(outputs, other=self.heads is not None or bool(self.decoding))
         parts = self.name, self.object, self.header, self.weights, {**self._tables(), "classes_table": classes}
@@ -216,6 +224,31 @@ class Bundle:
             raise InputError(f"'{self.name}' does not take exactly one image: leave out --emit image")
         source = image_source(self.name, {file: link.runtime(file).decode() for file in SOURCES}, self._tables())
         return {f"{self.name}_image.h": image_header(self.name).encode(), f"{self.name}_image.c": source.encode()}
+
+    @property
+    def _answers_text(self) -> bool:
+        return self.text is not None and self.text.kind == "decoder" and self.text.tokenizer is not None
+
+    def _text_header(self) -> dict[str, bytes]:
+        assert self.text is not None
+        return {f"{self.name}_text.h": text_header(self.interface, self.text).encode()}
+
+    def _text_source(self) -> str:
+        assert self.text is not None
+        return text_source(self.interface, self.text, {file: link.runtime(file).decode() for file in TEXT_SOURCES})
+
+    @cached_property
+    def text_tables(self) -> bytes:
+        """The tokenizer of a language model as tables for C.  Raises UnsupportedError for what the functions in C lack,
+        InputError for other networks."""
+        if not self._answers_text or self.text is None:
+            raise InputError(f"'{self.name}' is no language model with a tokenizer: leave out --emit text")
+        return text_tables(definition_of(self.text), self.text.eos, self.target.byte_order)
+
+    def _text_entry(self) -> dict[str, bytes]:
+        """The C files that go on with a text, and their tables."""
+        tables = {f"{self.name}.text.bin": self.text_tables}
+        return {**self._text_header(), f"{self.name}_text.c": self._text_source().encode(), **tables}
 
     def _tables(self) -> dict[str, str]:
         """C files that say how an image becomes an input, and outputs detections."""
@@ -259,8 +292,8 @@ class Bundle:
         ``emit`` lists the parts: "c", "header", "object", "weights", "library", "exe", "ir" (the kernels as loop IR),
         "weights-text" (the weights as text to include),
         "html" (a page that runs the network in a browser), "npm" (an npm package), "image" (C entry
-        points that take images and give detections), or a form of ``packages.FORMS``
-        ("cmake", "arduino", ...); the manifest is always written.
+        points that take images and give detections), "text" (C entry points that go on with a text), or a form of
+        ``packages.FORMS`` ("cmake", "arduino", ...); the manifest is always written.
         (): those in the options, else ``parts``.  An older
         bundle in the folder is replaced; on any error or interrupt the folder stays as it was.  Raises InputError
         if the folder holds something else or cannot be written, ToolchainError if compilation fails.
@@ -333,7 +366,7 @@ class Bundle:
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
         check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
         check_programs(emit, self.interface.part_devices)
-        check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)))
+        check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)), text=self._answers_text)
         return set(emit or self.parts)
 
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:
@@ -361,6 +394,8 @@ class Bundle:
             files[executable_name(name, self.target)] = self.executable
         if "image" in parts:
             files |= self._image_entry()
+        if "text" in parts:
+            files |= self._text_entry()
         files |= self._pages(parts)
         packaged = [form for part, form in FORMS.items() if part in parts]
         return {**files, **dict(form.written(self._contents(files, header)) for form in packaged)}

@@ -1,0 +1,68 @@
+/* Text before and after language models: tokens of texts and texts of tokens, and the choice of the next token.
+
+   All tables lie in one block of memory, which Tenon writes beside a bundle (NAME.text.bin, or linked into a program).
+   No function here allocates memory or keeps anything between calls. */
+
+#ifndef TENON_TEXT_H
+#define TENON_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What functions return instead of a number. */
+enum {
+  TENON_TEXT_NO_ROOM = -1,  /* the tokens do not fit */
+  TENON_TEXT_NO_TABLES = -2 /* the tables are damaged, or of another version */
+};
+
+/* The tables at an address that is a multiple of 8. */
+typedef struct {
+  const uint32_t *head;
+  const uint8_t *base;
+} TenonText;
+
+/* Numbers at the beginning of the tables. */
+enum {
+  TEXT_MAGIC, TEXT_VERSION, TEXT_BYTES, TEXT_MODEL, TEXT_FLAGS, TEXT_VOCABULARY, TEXT_UNKNOWN, TEXT_LONGEST,
+  TEXT_GROWTH, TEXT_ADDED_BYTES, TEXT_STEPS, TEXT_STEP_ROWS, TEXT_SPLITS, TEXT_SPLIT_ROWS, TEXT_CLASSES,
+  TEXT_CLASS_PAGES, TEXT_CLASS_ROWS, TEXT_MAP_PAGES, TEXT_MAP_ROWS, TEXT_MAP_STARTS, TEXT_MAP_TEXTS, TEXT_NAME_STARTS,
+  TEXT_NAMES, TEXT_PIECE_STARTS, TEXT_PIECES, TEXT_NAME_MASK, TEXT_NAME_SLOTS, TEXT_PAIR_MASK, TEXT_PAIR_SLOTS,
+  TEXT_PAIRS, TEXT_BYTE_TOKENS, TEXT_SCORES, TEXT_SPECIAL_COUNT, TEXT_SPECIAL_ROWS, TEXT_SPECIAL_BITS, TEXT_FIRST,
+  TEXT_FIRST_TOKENS, TEXT_LAST, TEXT_LAST_TOKENS, TEXT_ENDS, TEXT_END_TOKENS, TEXT_LONGEST_WORD, TEXT_HEAD
+};
+
+/* Open tables of `size` bytes.  Returns 0, or TENON_TEXT_NO_TABLES. */
+int tenon_text_open(TenonText *text, const void *tables, size_t size);
+
+/* The bytes of working memory that `tenon_text_encode` needs for a text of `length` bytes. */
+size_t tenon_text_work(const TenonText *text, size_t length);
+
+/* The tokens of a text in UTF-8; `special`: with those that the model expects around every text.  Special tokens that
+   are written in the text are read as such.  `work` is memory of `tenon_text_work(text, length)` bytes, at a multiple
+   of 8.  Returns the number of tokens, or TENON_TEXT_NO_ROOM for more than `room`. */
+long tenon_text_encode(const TenonText *text, const char *string, size_t length, int special, uint32_t *tokens,
+                       size_t room, void *work);
+
+/* The bytes of a token, of which there are `*length`; none for special tokens. */
+const char *tenon_text_piece(const TenonText *text, uint32_t token, size_t *length);
+
+/* Whether a token ends a text. */
+int tenon_text_ends(const TenonText *text, uint32_t token);
+
+/* How the next token is chosen: the fields of tenon.Sampling.  `recent` tokens of those before count for penalties. */
+typedef struct {
+  double temperature, top_p, min_p;
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  uint32_t top_k, recent;
+  uint64_t state; /* the seed, then that of the generator of random numbers */
+} TenonSampling;
+
+/* The most probable token, without penalties. */
+#define TENON_GREEDY {0, 1, 0, 1, 0, 0, 0, 64, 0}
+
+/* The next token, from `logits` [size], which are changed, after `count` tokens.  `work` is memory for `size` numbers
+   of 8 and `size` of 4 bytes, at a multiple of 8. */
+uint32_t tenon_text_choose(TenonSampling *sampling, float *logits, uint32_t size, const uint32_t *tokens, size_t count,
+                           void *work);
+
+#endif

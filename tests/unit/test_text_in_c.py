@@ -1,0 +1,199 @@
+"""Tokenizers and sampling in C give the same tokens as in Python."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import unicodedata
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tenon.errors import UnsupportedError
+from tenon.runtime.text.gguf_tokenizer import tokenizer_json
+from tenon.runtime.text.sampling import Sampling, TokenSampler
+from tenon.runtime.text.split_patterns import PATTERNS
+from tenon.runtime.text.text_tables import text_tables
+from tenon.runtime.text.tokenizer import TextTokenizer
+from text_in_c import SamplerInC, TextInC, library
+from text_models import SPECIAL, byte_pairs
+from text_vocabularies import PIECES, TEXTS, gguf, sentence_pieces, word_pieces
+
+pytest.importorskip("tokenizers")
+
+LETTERS = " \t\n\r  'sStTlLrReEvVmMdD\u017fabchino0123456789.,!?-_()[]{}<>|`~^$+=@#%&*/\\\"\u00e9\u00fc\u00df"
+OTHERS = "\u4f60\u597d\u0301\u0939\u093f\u0e01\u200b\u3000\u00a0\U0001f600\u2163\u00bd\u0300\u01c5\u02b0\u2581\u0130"
+WORDS = ("the", " cat", "ing", *SPECIAL, "<s>", "[CLS]", "<0x41>", "don't", "we'LL", "\n\n", "   ", "12345")
+
+
+def split_by(pre: str) -> dict[str, Any]:
+    definition = byte_pairs()
+    return tokenizer_json({**gguf(definition), "pre": pre}, [], [])
+
+
+def unigrams() -> dict[str, Any]:
+    """As a converted model of SentencePiece has them: with tokens for some bytes."""
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(0xC0)), *PIECES]
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": True, "normalized": False, "special": True}
+    return {
+        "added_tokens": [{"id": i, "content": names[i], **flags} for i in range(3)],
+        "normalizer": {"type": "Replace", "pattern": {"String": "\u00fc"}, "content": "the"},
+        "pre_tokenizer": space,
+        "decoder": space,
+        "post_processor": {"type": "BertProcessing", "cls": ["<s>", 1], "sep": ["</s>", 2]},
+        "model": {
+            "type": "Unigram",
+            "unk_id": 0,
+            "vocab": [[name, -1.0 - (i * 7 % 11) / 8] for i, name in enumerate(names)],
+            "byte_fallback": True,
+        },
+    }
+
+
+def other_splits() -> dict[str, Any]:
+    """GPT-2's own form, with a space in front of every text, and a split of digits before."""
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    definition = byte_pairs()
+    definition["pre_tokenizer"] = level
+    definition["post_processor"] = {**level, "trim_offsets": False}
+    definition["model"]["ignore_merges"] = True
+    return definition
+
+
+def word_splits() -> dict[str, Any]:
+    """Splits of the library's own kinds, of which BERT has none."""
+    definition = tokenizer_json(word_pieces(), [2], [3])
+    kinds = [{"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Contiguous"}]
+    digits = {"type": "Digits", "individual_digits": True}
+    definition["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*kinds, digits]}
+    definition["normalizer"] = {"type": "Lowercase"}
+    return definition
+
+
+DEFINITIONS = {
+    **{pre: split_by(pre) for pre in ("llama-bpe", "gpt-4o", "deepseek-llm")},
+    "own": byte_pairs(),
+    "space": other_splits(),
+    "sentence pieces": tokenizer_json(sentence_pieces(), [1], [2]),
+    "unigrams": unigrams(),
+    "BERT": tokenizer_json(word_pieces(), [2], [3]),
+    "word splits": word_splits(),
+}
+
+
+@cache
+def tables_of(name: str) -> bytes:
+    return text_tables(DEFINITIONS[name], [5])
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return library(tmp_path_factory.mktemp("text"))
+
+
+def random_texts(count: int, seed: int) -> list[str]:
+    """Texts of letters, signs, words and any characters that this Python's Unicode knows."""
+    rng, made = random.Random(seed), list[str]()
+    old = unicodedata.ucd_3_2_0  # some libraries know no newer characters
+    known = [chr(i) for i in range(0x20, 0x30000) if old.category(chr(i)) not in ("Cn", "Cs", "Co")]
+    for _ in range(count):
+        pools = [LETTERS, LETTERS, OTHERS, WORDS, known] if rng.random() < 0.5 else [LETTERS, WORDS]
+        made.append("".join(rng.choice(rng.choice(pools)) for _ in range(rng.randrange(30))))
+    return made
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_tokens_are_those_of_the_library(name: str, functions: ctypes.CDLL) -> None:
+    tokenizer = TextTokenizer(DEFINITIONS[name])
+    text = TextInC(functions, tables_of(name))
+    assert text.status == 0
+    for string in (*TEXTS, *random_texts(120, 1)):
+        for special in (False, True):
+            assert text.encode(string.encode(), special=special) == tokenizer.encode(string, special=special), string
+    assert [text.piece(i) for i in range(len(tokenizer.pieces))] == [
+        b"" if i in tokenizer.special else piece for i, piece in enumerate(tokenizer.pieces)
+    ]
+    assert text.piece(len(tokenizer.pieces)) == b""
+    assert [i for i in range(9) if text.ends(i)] == [5]
+
+
+@pytest.mark.parametrize("name", ["own", "sentence pieces", "unigrams", "BERT"])
+def test_any_bytes_are_read(name: str, functions: ctypes.CDLL) -> None:
+    """Not only UTF-8, of any length, and with too little room for the tokens."""
+    rng = random.Random(2)
+    text = TextInC(functions, tables_of(name))
+    for length in (*range(12), *[300] * 20):
+        given = bytes(rng.choice((rng.randrange(256), 0xF0, 0xE4, 0x20)) for _ in range(length))
+        tokens = text.encode(given)
+        assert isinstance(tokens, list)
+        if name == "own":
+            assert b"".join(map(text.piece, tokens)) == given
+        if tokens:
+            assert text.encode(given, room=len(tokens) - 1) == -1
+            assert text.encode(given, room=len(tokens)) == tokens
+
+
+def test_damaged_tables_are_refused(functions: ctypes.CDLL) -> None:
+    tables = tables_of("own")
+    for damaged in (b"", tables[:40], tables[:-8], b"\0" + tables[1:], tables[:4] + b"\2" + tables[5:]):
+        assert TextInC(functions, damaged).status == -2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"normalizer": {"type": "NFKC"}}, "the tables in C lack the normalizer NFKC"),
+        ({"pre_tokenizer": {"type": "UnicodeScripts"}}, "the pre-tokenizer UnicodeScripts"),
+        ({"post_processor": {"type": "Other"}}, "the post-processor Other"),
+        ({"model": {"type": "WordLevel", "vocab": {"a": 0}}}, "models of the kind WordLevel"),
+    ],
+)
+def test_other_tokenizers_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        text_tables({**byte_pairs(), **change}, [])
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a++", "(?<=a)b", "a(?!bc)", "[a[b]]", r"\bx", "^a", "a{200}", "a)", "(a", r"\p{Q}"]
+)
+def test_other_patterns_are_refused(pattern: str) -> None:
+    definition = byte_pairs()
+    definition["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+    with pytest.raises(UnsupportedError, match="the regular expression"):
+        text_tables(definition, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pre", sorted(PATTERNS))
+def test_all_splits(pre: str, functions: ctypes.CDLL) -> None:
+    tokenizer = TextTokenizer(split_by(pre))
+    text = TextInC(functions, text_tables(tokenizer.definition, []))
+    for string in random_texts(2000, 3):
+        assert text.encode(string.encode()) == tokenizer.encode(string), string
+
+
+SAMPLINGS = [
+    Sampling(),
+    Sampling(1.0, seed=1),
+    Sampling(0.7, top_k=40, top_p=0.9, min_p=0.02, seed=2),
+    Sampling(2.5, top_p=0.5, seed=3),
+    Sampling(1.0, top_k=1, seed=4),
+    Sampling(1.3, min_p=0.3, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.25, seed=5),
+    Sampling(0.0, repetition_penalty=1.1, penalty_window=7),
+]
+
+
+@pytest.mark.parametrize("how", SAMPLINGS, ids=str)
+def test_choices_are_those_of_python(how: Sampling, functions: ctypes.CDLL) -> None:
+    """Also among equal logits, infinite ones and few."""
+    rng = np.random.default_rng(0)
+    first, second = TokenSampler(how, [3, 5, 3]), SamplerInC(functions, how, [3, 5, 3])
+    for size in (1, 2, 7, 300, 300, 300, 300, 300):
+        for scale in (0.3, 3.0, 30.0):
+            logits = np.round(rng.normal(0, scale, size), 1).astype(np.float32)
+            logits[rng.random(size) < 0.1] = -np.inf
+            logits[0] = 0.0
+            assert second.choose(logits) == first.choose(logits)
