@@ -449,3 +449,22 @@ def test_producers_store_the_blocks_of_tiles() -> None:
     between = names[names.index(next(name for name in names if name.startswith("integer_depthwise"))) :]
     tiles = [name for name in between if name.startswith(("integer", "reorder"))]
     assert [name.partition("_1x1")[0] for name in tiles[1:4]] == ["integer_tiles"] * 3
+
+
+def test_averages_of_images_of_bf16_are_made_of_their_blocks() -> None:
+    """Squeeze and excitation reads the blocks of a depthwise convolution, without another copy of them."""
+    weights = {"f": random(64, 3, 3, 3), "d": random(64, 1, 3, 3), "p": random(64, 64, 1, 1)}
+    nodes = [
+        node("Conv", ["x", "f"], ["a"], pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "d"], ["b"], pads=[1, 1, 1, 1], group=64),
+        node("GlobalAveragePool", ["b"], ["m"]),
+        node("Conv", ["m", "p"], ["s"]),
+        node("Sigmoid", ["s"], ["t"]),
+        node("Mul", ["b", "t"], ["c"]),
+        node("Conv", ["c", "p"], ["y"]),
+    ]
+    file = model(nodes, {"x": [1, 3, 12, 12]}, ["y"], weights).SerializeToString()
+    names = [call.kernel.name for call in tenon.compile(file, target=NAME, precision="bf16").program.calls]
+    between = names[names.index(next(name for name in names if name.startswith("depthwise"))) :]
+    assert any(name.startswith("add_plane") for name in between)
+    assert not any(name.startswith("reorder") for name in between[:-2])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tenon.machine.algorithms.estimate import barrier, overlapped, streamed
 from tenon.machine.codegen.threads import Sharing, WorkDivision, barriers, firsts
@@ -90,7 +91,8 @@ def _steps(program: Program) -> Iterator[_Step]:
 
 
 def _divisions(kernel: Kernel) -> dict[Buffer, _Division]:
-    """The parallel loops around each parameter's accesses; of several, those that divide it least."""
+    """The parallel loops around each parameter's accesses: of several nests those with most items, and of several
+    accesses those that divide it least."""
     divided: dict[Buffer, _Division] = {}
 
     def visit(body: tuple[Stmt, ...], around: tuple[Loop, ...]) -> None:
@@ -99,7 +101,7 @@ def _divisions(kernel: Kernel) -> dict[Buffer, _Division]:
                 used = frozenset().union(*(atom.vars for i in at for atom, _ in i.terms))
                 loops = tuple((loop.var.most() + 1, loop.var in used) for loop in around)
                 known = divided.setdefault(buffer, loops)
-                divided[buffer] = max(known, loops, key=lambda each: _part(each, _SHARE))
+                divided[buffer] = max(known, loops, key=_extent)
             if isinstance(s, Loop) and s.kind == "parallel":
                 visit(s.body, (*around, s))
             elif isinstance(s, BLOCKS) and not isinstance(s, Instruction):
@@ -107,6 +109,11 @@ def _divisions(kernel: Kernel) -> dict[Buffer, _Division]:
 
     visit(kernel.body, ())
     return divided
+
+
+def _extent(loops: _Division) -> tuple[int, float]:
+    """The items of a nest, and how much of an operand a slice of these touches."""
+    return prod(extent for extent, _ in loops), _part(loops, _SHARE)
 
 
 def _places(s: Stmt) -> Iterator[tuple[Buffer, tuple[Index, ...]]]:

@@ -21,6 +21,10 @@ from tenon.machine.proofs.count import count
 TINY = 8000
 """Instructions of a kernel that is not worth dividing: in two, it saves as much time as a barrier takes."""
 
+NEAR = 64 << 10
+"""Bytes that one thread reads and writes in less time than several threads take to meet, even where other processors
+have them."""
+
 
 @dataclass(frozen=True)
 class WorkDivision:
@@ -87,7 +91,8 @@ class Sharing:
 @lru_cache(maxsize=1024)
 def _items(kernel: Kernel) -> WorkItems | None:
     """The work items of a kernel that is worth dividing."""
-    return linearise(kernel) if count(kernel).instructions >= TINY else None
+    total = count(kernel)
+    return linearise(kernel) if total.instructions >= TINY or total.loaded + total.stored >= NEAR else None
 
 
 def straight(items: Iterable[Item]) -> Iterator[list[Call]]:

@@ -16,6 +16,7 @@ from tenon.machine.kernel_ir.loops import Expr, less, op, select
 from tenon.machine.kernels import math as functions
 from tenon.machine.kernels import reduce as kernels
 from tenon.machine.kernels.image import Epilogue, Image, identity
+from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph import sizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
@@ -449,10 +450,10 @@ class ReduceLogSumExp(Reduce):
 
 # --------------------------------------------------------------------------------------- planes of images
 def plane_layout(site: Site, *, narrow: bool = False) -> Layout:
-    """An image's own blocks if it arrives in blocks and is of f32, or with ``narrow`` of a type of 16 bits that the
-    machine stores images in; else row-major. For input and output."""
+    """An image's own blocks if it arrives in blocks and is of f32, or with ``narrow`` of 16 bits; else row-major.  For
+    input and output."""
     x = site.input(0)
-    computed = x.dtype is F32 or (narrow and x.dtype in site.machine.stores)
+    computed = x.dtype is F32 or (narrow and x.dtype in NARROW)
     if x.layout.block == 1 or x.rank not in (3, 4) or not computed:
         return ROW_MAJOR
     return Layout(x.layout.block, ((0, 0),) * (x.rank - 2))
