@@ -22,7 +22,6 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.direct import best_tiles
 from tenon.machine.algorithms.estimate import (
-    fits,
     overlapped,
     slowest,
     step_time,
@@ -31,13 +30,13 @@ from tenon.machine.algorithms.estimate import (
 )
 from tenon.machine.algorithms.integer_inner_products import four_products
 from tenon.machine.algorithms.integers import FINISH, IntegerDirect, IntegerStage
-from tenon.machine.algorithms.winograd import shared_evenly
+from tenon.machine.algorithms.winograd import blockings
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels import integer_vector_winograd
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.integer_vector_winograd import ELEMENTS, between
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.winograd import WinogradBlocking, grid, overhang
+from tenon.machine.kernels.winograd import WinogradBlocking, overhang, tiles_of
 from tenon.network.graph.types import Layout
 
 _CACHE = 600_000
@@ -117,20 +116,14 @@ def _weights(s: Conv) -> int:
 
 def _best_blockings(s: Conv, machine: Machine) -> list[WinogradBlocking]:
     """Blockings with the least estimated time first."""
-    vectors, total, products = s.padded // machine.lanes, math.prod(grid(s, 2)), four_products(machine)
-    blockings = [
-        WinogradBlocking(2, tiles, cols, vecs)
-        for tiles in shared_evenly(total, machine.threads)
-        for vecs in (1, 2, 3, 4)
-        for cols in range(1, tiles + 1)
-        if vectors % vecs == 0 and fits(cols, vecs, machine, products) and (tiles % cols == 0 or cols >= 4)
-    ]
-    return sorted(blockings, key=lambda b: estimate(s, machine, b))
+    vectors = s.padded // machine.lanes
+    listed = (b for b in blockings(s, 2, machine, four_products(machine)) if vectors % b.vecs == 0)
+    return sorted(listed, key=lambda b: estimate(s, machine, b))
 
 
 def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector of f32."""
-    total, outputs = math.prod(grid(s, 2)), s.padded // machine.lanes
+    total, outputs = tiles_of(s, 2), s.padded // machine.lanes
     transforms = total * (s.x.blocks * (_INPUT + _PIXELS) + outputs * (_OUTPUT + 4 * FINISH))
     steps, passes = -(-s.x.blocks // 2) * s.x.block // 2, -(-total // b.tiles)
     products = 0.0
@@ -141,5 +134,5 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     weights, kept = _weights(s), 4.0 * sum(map(math.prod, between(s, machine, b)))
     memory = (weights + (passes - 1) * weights / 10) / (machine.stream * streamed(machine.threads))
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
-    shares = slowest(work_items(s.y.n, passes, threads=machine.threads), machine.threads)
-    return s.y.n * (transforms + spill) * shares + overlapped(s.y.n * products * shares, memory)
+    shares = slowest(work_items(passes, threads=machine.threads), machine.threads)
+    return (transforms + spill) * shares + overlapped(products * shares, memory)

@@ -6,7 +6,7 @@ Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); see 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import ClassVar, Self
@@ -25,6 +25,7 @@ from tenon.machine.algorithms.base import (
     in_floats,
 )
 from tenon.machine.algorithms.estimate import (
+    IN_F32,
     Arithmetic,
     barrier,
     fits,
@@ -47,12 +48,12 @@ from tenon.machine.kernels.winograd import (
     axes,
     between,
     elements,
-    grid,
     in_phases,
     overhang,
     phases,
     roundable,
     stored_as,
+    tiles_of,
     transform,
     transformed,
     winograd,
@@ -171,18 +172,23 @@ def worthwhile(s: Conv, m: int) -> bool:
 
 def best_blockings(s: Conv, machine: Machine, count: int, limits: Limits) -> list[WinogradBlocking]:
     """The ``count`` blockings with the least estimated time, best first, within the limits in f32."""
-    vectors = s.padded // machine.lanes
-    blockings = []
+    listed: list[WinogradBlocking] = []
     most, max_winograd_error = limits.winograd, limits.max_winograd_error
     for m in (m for m, e in ERROR[_taps(s)].items() if m <= most and e <= max_winograd_error and worthwhile(s, m)):
         pairs = m == 2 and s.kernel == (3, 3) and machine.lanes > 1 and s.pairs(machine) == "channels"
-        total = math.prod(grid(s, m))
-        for tiles in shared_evenly(total, machine.threads):
-            for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
-                for cols in range(1, tiles + 1):
-                    if fits(cols, vecs, machine) and (tiles % cols == 0 or cols > 4):
-                        blockings.append(WinogradBlocking(m, tiles, cols, vecs, pairs))
-    return sorted(blockings, key=lambda b: estimate(s, machine, b))[:count]
+        listed += (replace(b, pairs=pairs) for b in blockings(s, m, machine, IN_F32))
+    return sorted(listed, key=lambda b: estimate(s, machine, b))[:count]
+
+
+def blockings(s: Conv, m: int, machine: Machine, a: Arithmetic) -> Iterator[WinogradBlocking]:
+    """The blockings whose register tiles fit."""
+    vectors = s.padded // machine.lanes
+    for tiles in shared_evenly(tiles_of(s, m), machine.threads):
+        for vecs in (v for v in (1, 2, 3, 4) if v <= vectors):
+            for cols in range(1, tiles + 1):
+                # Few tiles that remain are slow: they are a small share of more than four.
+                if fits(cols, vecs, machine, a) and (tiles % cols == 0 or a.operands * cols > 4):
+                    yield WinogradBlocking(m, tiles, cols, vecs)
 
 
 def shared_evenly(total: int, threads: int) -> set[int]:
@@ -197,7 +203,7 @@ def shared_evenly(total: int, threads: int) -> set[int]:
 
 def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     """Time of the convolution, the unit being one multiply-add of a vector."""
-    total, inputs, outputs = math.prod(grid(s, b.m)), s.x.blocks * s.x.block, s.padded // machine.lanes
+    total, inputs, outputs = tiles_of(s, b.m), s.x.blocks * s.x.block, s.padded // machine.lanes
     steps = inputs // 2 if b.pairs else inputs
     # Transformed inputs are as the products want them; only weights may have to be widened.
     arithmetic = (
@@ -225,7 +231,7 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     barriers = 0.0
     if threads > 1:
         memory /= streamed(threads)
-        shares = slowest(work_items(s.y.n, passes, threads=threads), threads)
+        shares = slowest(work_items(passes, threads=threads), threads)
         if in_phases(s, b):
             shares = slowest(work_items(count, -(-outputs // b.vecs), threads=threads), threads)
             vectors = min(inputs // machine.lanes, outputs)
@@ -233,4 +239,4 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
             barriers = 2 * barrier(threads)
             spill += kept * (1 - 1 / threads) / EXCHANGED
         transforms, spill, products = transforms * shares, spill * shares, products * shares
-    return s.y.n * (transforms + spill) + barriers + overlapped(s.y.n * products, memory)
+    return transforms + spill + barriers + overlapped(products, memory)

@@ -12,11 +12,11 @@ Architectures" (2018): blocked layouts, packed weights, no im2col.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import prod
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from tenon.machine.kernels.rows import LONGEST_PRODUCT, in_blocks, in_f16_blocks
 from tenon.machine.kernels.storage_types import as_f32, loaded
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
+
+_KEPT = 256 << 10
+"""Bytes of weights or images that stay in the cache of a processor while others are read."""
 
 
 @dataclass(frozen=True)
@@ -256,21 +259,39 @@ def _words(weights: Array) -> Array:
 
 
 def tiles(
-    k: Builder, iterations: int, extent: tuple[int, int], tile: OutputTile, threads: int = 1, parts: int = 0
-) -> Iterator[tuple[Index, Index, Index, int, int]]:
-    """Loops over output-channel groups and a tiling of ``extent``, tails included: (o, top, left, height, width).
+    k: Builder,
+    iterations: int,
+    extent: tuple[int, int],
+    tile: OutputTile,
+    threads: int = 1,
+    parts: int = 0,
+    images: int = 1,
+) -> Iterator[tuple[Index, Index, Index, Index, int, int]]:
+    """Loops over output-channel groups, ``images`` and a tiling of ``extent``, tails included: (o, image, top, left,
+    height, width).
 
-    Groups are distributed over threads; where there are few, rows and columns of tiles are too.  Groups are outermost,
-    so that a thread streams its weights once; or ``parts`` of them, whose groups each tile has all of.
+    Groups are distributed over threads; where there are few, images, rows and columns of tiles are too.  Groups are
+    outermost, so that a thread streams its weights once; or ``parts`` of them, whose groups each tile has all of.
     """
     rows, each = segments(extent[0], tile.rows), iterations // parts if parts else 1
-    (outer, middle), inside = deal(iterations // each, sum(count for _, count, _ in rows), threads=threads)
-    with k.loop("o", iterations // each, kind=outer) as o:
+    counts = iterations // each, images, sum(count for _, count, _ in rows)
+    (outer, several, middle), inside = deal(*counts, threads=threads)
+    with k.loop("o", iterations // each, kind=outer) as o, k.loop("n", images, kind=several) as n:
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
                 for left, across, width in segments(extent[1], tile.cols):
                     with k.loop("j", across, kind=inside) as j, k.loop("u", each, kind=inside) as u:
-                        yield o * each + u, i * height + top, j * width + left, height, width
+                        yield o * each + u, n, i * height + top, j * width + left, height, width
+
+
+def images_inside(s: Conv) -> int:
+    """How many images a group of output channels is computed for, one after another: where weights would have left the
+    cache before the next image, as many of them as stay there themselves."""
+    weights = s.weights.bytes * s.padded * s.taps * s.x.channels // s.groups
+    if not s.packed or s.batch or weights <= _KEPT:
+        return 1
+    image = s.x.dtype.bytes * math.prod(s.x.shape[1:])
+    return max(n for n in range(1, s.y.n + 1) if s.y.n % n == 0 and (n == 1 or n * image <= _KEPT))
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,17 +356,18 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
     across = -(-s.extent[1] // tile.cols)
     of = across * -(-s.extent[0] // tile.rows)
 
+    images = images_inside(s)
     with ExitStack() as stack:
         n = xn = wn = Index()
-        for extent, x_step, w_step in s.batches:
+        for extent, x_step, w_step in ((s.y.n // images, images, 0),) if images > 1 else s.batches:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            share = _parts(s, r, machine)
-            for o, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads, share):
+            share, threads = _parts(s, r, machine), machine.threads
+            for o, i, top, left, height, width in tiles(k, r.iterations, s.extent, tile, threads, share, images):
                 turn = top // tile.rows * across + left // tile.cols
-                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", _tile(height, width, r)):
-                    _micro(parts, _ConvTile(r, w, n, xn, wn, o, top, left, height, width, turn, of))
+                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", shown_tile(height, width, r)):
+                    _micro(parts, _ConvTile(r, w, n * images + i, xn + i, wn, o, top, left, height, width, turn, of))
     return k.done()
 
 
@@ -353,7 +375,7 @@ def _parts(s: Conv, r: GroupRun, machine: Machine) -> int:
     """How threads share the groups of a run: those of one group of channels read all of the image."""
     if s.groups > 1 or not s.taps:
         return r.iterations
-    image = prod(s.x.shape) * s.x.dtype.bytes
+    image = math.prod(s.x.shape) * s.x.dtype.bytes
     weights = s.taps * r.blocks * s.x.block * r.width * r.iterations * s.weights.bytes
     return parts_of_groups(r.iterations, image, weights, machine.threads, machine.stream)
 
@@ -566,6 +588,6 @@ def described(s: Conv) -> str:
     return f"Convolution {'x'.join(map(str, s.kernel))}{step}{spread}{parts}, {s.x.shown} to {s.y.shown}"
 
 
-def _tile(height: int, width: int, r: GroupRun) -> str:
+def shown_tile(height: int, width: int, r: GroupRun) -> str:
     channels = f"{r.vecs} x {r.lanes}" if r.lanes > 1 else f"{r.vecs}"
     return f"a tile of {height} x {width} positions by {channels} output channels"

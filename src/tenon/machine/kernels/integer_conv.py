@@ -18,11 +18,12 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
-from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs, tiles
+from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.tiles_of_runs import tiles_of_runs
 from tenon.machine.kernels.widened_results import WidenedResult
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
@@ -268,11 +269,8 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     deep = c.x.block // (4 if s.fours(machine) else 2 if s.nibbles else 1)
     shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
     parts, ws = begin(k, s, shapes, machine)
-    with k.loop("n", c.y.n) as n:
-        for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.iterations, c.extent, tile, machine.threads):
-                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
-                    _tile(parts, r, w, (n, o, top, left), (height, width))
+    for r, w, at, size in tiles_of_runs(k, c, machine, tile, ws):
+        _tile(parts, r, w, at, size)
     return k.done()
 
 

@@ -174,17 +174,17 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     e = IntegerEnds.params(k, s)
     kept = k.param("p", panel(c, machine, tile.vecs), dtype=DType.I16, scratch=True)
     p = _InnerContext(k, s, e.b, e.rows, e.mask, e.operands, e.y, x, _UNROLL, machine, pixels, own, kept)
-    with k.loop("n", c.y.n) as n:
+    with k.loop("n", c.y.n // dense.images_inside(c)) as n:
         for r, w in zip(cut, ws, strict=True):
             _run(p, r, w, n, tile)
     return k.done()
 
 
-def _run(p: _InnerContext, r: GroupRun, w: Tensor, n: Index, tile: OutputTile) -> None:
-    """All positions of a run.  Threads share out groups of output channels, and where there are few, positions too:
-    each part widens the weights of its group for itself."""
+def _run(p: _InnerContext, r: GroupRun, w: Tensor, first: Index, tile: OutputTile) -> None:
+    """All positions of a run, of the ``first`` image and those that are computed with it.  Threads share out groups of
+    output channels, and where there are few, positions too: each part widens the weights of its group for itself."""
     k, extent, step = p.k, p.s.conv.extent, (tile.rows, tile.cols)
-    axis = 0 if extent[0] > 1 else 1
+    images, axis = dense.images_inside(p.s.conv), 0 if extent[0] > 1 else 1
     length = _part(r.iterations, extent, axis, step[axis], p.machine)
     sides = segments(extent[axis], length)
     (outer, inner), _ = deal(r.iterations, sum(count for _, count, _ in sides), threads=p.machine.threads)
@@ -192,15 +192,30 @@ def _run(p: _InnerContext, r: GroupRun, w: Tensor, n: Index, tile: OutputTile) -
         for start, parts, side in sides:
             with k.loop("part", parts, kind=inner) as part:
                 _widen(p, r, w, o)
-                first = part * side + start
-                size = (side, extent[1]) if axis == 0 else (extent[0], side)
-                count = math.prod(-(-n // each) for n, each in zip(size, step, strict=True))
-                for turn, top, left, height, width in _tiles(k, size, tile):
-                    if p.machine.prefetch:
-                        prefetch_share(w, (o + 1,), _elements(p.s.conv, r), turn, count)
-                    at = (top + first, left) if axis == 0 else (top, left + first)
-                    with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
-                        _tile(p, r, (n, o, *at), (height, width))
+                corner = part * side + start
+                at, size = (
+                    ((corner, Index()), (side, extent[1])) if axis == 0 else ((Index(), corner), (extent[0], side))
+                )
+                with k.loop("n", images) as n:
+                    _part_tiles(p, r, w, (first * images + n, o, *at), size, tile)
+
+
+def _part_tiles(
+    p: _InnerContext,
+    r: GroupRun,
+    w: Tensor,
+    at: tuple[Index, Index, Index, Index],
+    size: tuple[int, int],
+    tile: OutputTile,
+) -> None:
+    """The tiles of a part, which prefetch the weights of the next group of output channels."""
+    k, (n, o, top, left) = p.k, at
+    count = math.prod(-(-extent // step) for extent, step in zip(size, (tile.rows, tile.cols), strict=True))
+    for turn, down, across, height, width in _tiles(k, size, tile):
+        if p.machine.prefetch:
+            prefetch_share(w, (o + 1,), _elements(p.s.conv, r), turn, count)
+        with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense.shown_tile(height, width, r)):
+            _tile(p, r, (n, o, top + down, left + across), (height, width))
 
 
 def _part(iterations: int, extent: tuple[int, int], axis: int, step: int, machine: Machine) -> int:

@@ -237,7 +237,7 @@ def product(p: Words, tile: OutputTile) -> Kernel:
     parts = _Product(k, p, a, b, flips, columns, sums, Results.of(k, s))
     with batches(k, s) as (at, _):
         for r in runs(p.conv, p.machine, tile.vecs):
-            for o, _top, left, _height, width in tiles(k, r.iterations, (1, m), tile, p.machine.threads):
+            for o, _image, _top, left, _height, width in tiles(k, r.iterations, (1, m), tile, p.machine.threads):
                 with k.outline(f"{width}x{r.vecs}v{r.lanes}", f"{width} rows by {r.width} columns"):
                     _tile(parts, r, at, (o * r.width + r.start, left), width)
     return k.done()

@@ -9,7 +9,6 @@ stay in cache; threads share out blocks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +24,7 @@ from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.integer_inner_products import plus_inner_products, prefetch_share
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
-from tenon.machine.kernels.winograd import WinogradBlocking, grid
+from tenon.machine.kernels.winograd import WinogradBlocking, place_of, tiles_of
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
@@ -49,7 +48,7 @@ def applies(s: Conv, machine: Machine) -> bool:
 def between(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[tuple[int, ...], ...]:
     """Shapes of the transformed inputs [elements][blocks in][tiles][words of two channels], of the products
     [elements][vectors out][tiles][lanes] and of those of inputs with each other [tiles], in words of 32 bits."""
-    tiles = min(b.tiles, math.prod(grid(s, b.m)))
+    tiles = min(b.tiles, tiles_of(s, b.m))
     # A stride of a large power of two would map the elements of a tile to few sets of a cache.
     room = tiles + (tiles % 2 == 0)
     inputs, products = (s.x.blocks, room, s.x.block // 2), (s.padded // machine.lanes, room, machine.lanes)
@@ -88,12 +87,11 @@ class _IntegerWinogradContext(IntegerEnds):
     @property
     def tiles(self) -> int:
         """The tiles of one block."""
-        return min(self.blocking.tiles, math.prod(grid(self.s.conv, 2)))
+        return min(self.blocking.tiles, tiles_of(self.s.conv, 2))
 
-    def position(self, tile: Index) -> tuple[Index, Index]:
-        """Row and column of a tile's first output."""
-        across = grid(self.s.conv, 2)[1]
-        return tile // across * 2, tile % across * 2
+    def position(self, tile: Index) -> tuple[Index, Index, Index]:
+        """Image, row and column of a tile's first output."""
+        return place_of(self.s.conv, (2, 2), tile)
 
 
 @lru_cache(maxsize=512)
@@ -116,18 +114,18 @@ def conv(s: IntegerConv, machine: Machine, b: WinogradBlocking) -> Kernel:
         for name, shape in zip("vtq", between(c, machine, b), strict=True)
     ]
     p = _IntegerWinogradContext(k, s, e.b, e.rows, e.mask, e.operands, e.y, machine, b, x, w, own, *kept)
-    total = math.prod(grid(c, 2))
+    total = tiles_of(c, 2)
     blocks = -(-total // p.tiles)
-    (images, shares), _ = deal(c.y.n, blocks, threads=machine.threads)
-    with k.loop("n", c.y.n, kind=images) as n, k.loop("block", blocks, kind=shares) as block:
+    (shares,), _ = deal(blocks, threads=machine.threads)
+    with k.loop("block", blocks, kind=shares) as block:
         start = block * p.tiles
         # The last block also multiplies the uninitialised tiles past the end, whose results are not stored.
         there = (p.tiles, total - start) if total % p.tiles else (p.tiles,)
-        _transform_inputs(p, n, start, there)
+        _transform_inputs(p, start, there)
         with k.loop("e", ELEMENTS) as element:
             _multiply_inputs(p, element)
             _multiply(p, element)
-        _transform_products(p, n, start, there)
+        _transform_products(p, start, there)
     return k.done()
 
 
@@ -136,10 +134,10 @@ def _forward(k: Builder, d: list[Expr]) -> list[Expr]:
     return [k.let("e", each) for each in (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])]
 
 
-def _transform_inputs(p: _IntegerWinogradContext, n: Index, start: Index, there: tuple[IndexLike, ...]) -> None:
+def _transform_inputs(p: _IntegerWinogradContext, start: Index, there: tuple[IndexLike, ...]) -> None:
     k, s, lanes = p.k, p.s.conv, p.machine.lanes
     with k.loop("c", s.x.blocks) as c, k.loop("t", *there) as t:
-        top, left = p.position(start + t)
+        n, top, left = p.position(start + t)
         with k.outline("in", "the transform of an input tile"):
             half = []
             for i in range(4):
@@ -220,10 +218,10 @@ def _backward(k: Builder, m: list[Expr]) -> list[Expr]:
     return [k.let("o", each) for each in (m[0] + m[1] + m[2], m[1] - m[2] - m[3])]
 
 
-def _transform_products(p: _IntegerWinogradContext, n: Index, start: Index, there: tuple[IndexLike, ...]) -> None:
+def _transform_products(p: _IntegerWinogradContext, start: Index, there: tuple[IndexLike, ...]) -> None:
     k, s, lanes = p.k, p.s.conv, p.machine.lanes
     with k.loop("c", s.padded // lanes) as c, k.loop("t", *there) as t:
-        top, left = p.position(start + t)
+        n, top, left = p.position(start + t)
         with k.outline("out", "the transform of a tile of products, and requantisation"):
             columns = []
             for j in range(4):

@@ -17,11 +17,12 @@ from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, broadcast, cast, op
 from tenon.machine.kernels import conv as dense
-from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs, tiles
+from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds, read_at
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.tiles_of_runs import tiles_of_runs
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
@@ -101,11 +102,8 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     ws = [k.param("w", r.iterations, r.blocks, *c.kernel, block // 2, 2 * r.width, dtype=weights_type(s)) for r in cut]
     ends = IntegerEnds.params(k, s)
     parts = WidenedContext(k, s, ends.b, ends.rows, ends.mask, ends.operands, ends.y, x, _UNROLL)
-    with k.loop("n", c.y.n) as n:
-        for r, w in zip(cut, ws, strict=True):
-            for o, top, left, height, width in tiles(k, r.iterations, c.extent, tile, machine.threads):
-                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", dense._tile(height, width, r)):
-                    _tile(parts, r, w, (n, o, top, left), (height, width))
+    for r, w, at, size in tiles_of_runs(k, c, machine, tile, ws):
+        _tile(parts, r, w, at, size)
     return k.done()
 
 

@@ -206,7 +206,7 @@ def _blocks(p: _OuterContext, ws: list[Tensor], machine: Machine, tile: OuterTil
     with k.loop("n", c.y.n) as n:
         for (first, groups, across), w in zip(cuts(c, tile), ws, strict=True):
             cut = OutputTile(1, SIDE * tile.down, across)
-            for o, top, left, _, width in tiles(k, groups, c.extent, cut, machine.threads):
+            for o, _, top, left, _, width in tiles(k, groups, c.extent, cut, machine.threads):
                 about = f"{width} positions by {across * SIDE} output channels"
                 vectors = min(across * SIDE, c.padded - first * SIDE) // LANES
                 with k.outline(f"{width}x{vectors}", about):

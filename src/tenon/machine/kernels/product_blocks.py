@@ -160,7 +160,7 @@ def _tiles(p: _BlockContext, ws: list[Tensor], machine: Machine, tile: OutputTil
     with k.loop("n", c.y.n) as n:
         for (first, count, vecs), w in zip(cuts(c, tile), ws, strict=True):
             cut = OutputTile(1, tile.cols, vecs)
-            for o, top, left, _, width in tiles(k, count, c.extent, cut, machine.threads):
+            for o, _, top, left, _, width in tiles(k, count, c.extent, cut, machine.threads):
                 about = f"{width} positions by {vecs * LANES} channels at a time"
                 with k.outline(f"{width}x{vecs * LANES}", about):
                     _tile(p, w, (n, o, top, left), width, (first, vecs))

@@ -2,9 +2,9 @@
 input of a tile.
 
 Tiles of the image are transformed (``cook_toom``), multiplied with transformed weights, one matrix product for each
-element of a tile, and transformed back with bias and epilogue.  A block of tiles goes through all three steps at once,
-so that intermediate results stay in cache; blocks are distributed over threads, or, where there is only one, the work
-within each step.
+element of a tile, and transformed back with bias and epilogue.  A block of tiles, which may be of several images, goes
+through all three steps at once, so that intermediate results stay in cache; blocks are distributed over threads, or,
+where there is only one, the work within each step.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).  Tiles of 2 and 4 need 2.25 and 4
 times fewer multiplications for 3x3 taps, and 1.75 and 2.8 times for 7 taps in a row; the error that this adds is
@@ -78,6 +78,20 @@ def grid(s: Conv, m: int) -> tuple[int, int]:
     return -(-s.y.h // down.m), -(-s.y.w // across.m)
 
 
+def tiles_of(s: Conv, m: int) -> int:
+    """Tiles of all images."""
+    return s.y.n * math.prod(grid(s, m))
+
+
+def place_of(s: Conv, m: tuple[int, int], tile: Index) -> tuple[Index, Index, Index]:
+    """Image, row and column of the first output of a tile of ``m`` rows and columns."""
+    rows, cols = (-(-size // each) for size, each in zip((s.y.h, s.y.w), m, strict=True))
+    n = Index()
+    if s.y.n > 1:
+        n, tile = tile // (rows * cols), tile % (rows * cols)
+    return n, tile // cols * m[0], tile % cols * m[1]
+
+
 def overhang(s: Conv, m: int) -> tuple[int, int]:
     """Rows below and columns right of the image that the tiles reach: the halo that ``x`` needs there."""
     down, across = axes(s, m)
@@ -89,7 +103,7 @@ def overhang(s: Conv, m: int) -> tuple[int, int]:
 def between(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of the transformed inputs [elements][vectors in][tiles][lanes, or words] and of the products."""
     lanes = machine.lanes
-    tiles = min(b.tiles, math.prod(grid(s, b.m)))
+    tiles = min(b.tiles, tiles_of(s, b.m))
     wide = lanes // 2 if b.pairs else lanes
     inputs, outputs = s.x.blocks * s.x.block // lanes, s.padded // lanes
     count = elements(s, b.m)
@@ -145,7 +159,7 @@ class _WinogradContext:
 
     @property
     def total(self) -> int:
-        return math.prod(grid(self.s, self.b.m))
+        return tiles_of(self.s, self.b.m)
 
     @property
     def elements(self) -> int:
@@ -156,11 +170,10 @@ class _WinogradContext:
         """The tiles of one block."""
         return min(self.b.tiles, self.total)
 
-    def position(self, tile: Index) -> tuple[Index, Index]:
-        """Row and column of a tile's first output."""
+    def position(self, tile: Index) -> tuple[Index, Index, Index]:
+        """Image, row and column of a tile's first output."""
         down, across = axes(self.s, self.b.m)
-        cols = grid(self.s, self.b.m)[1]
-        return tile // cols * down.m, tile % cols * across.m
+        return place_of(self.s, (down.m, across.m), tile)
 
     # Parameters of the kernels, in the order in which they must be declared.
     def image(self) -> Tensor:
@@ -201,7 +214,7 @@ class _Finish:
 def in_phases(s: Conv, b: WinogradBlocking) -> bool:
     """Whether the three steps are separate kernels: where all tiles are one block, the work within each step is
     distributed over threads, which share the memory between steps."""
-    return s.y.n == 1 and math.prod(grid(s, b.m)) <= b.tiles
+    return tiles_of(s, b.m) <= b.tiles
 
 
 _SERIAL = ("serial", "serial")
@@ -226,29 +239,29 @@ def winograd(s: Conv, machine: Machine, b: WinogradBlocking) -> Kernel:
     x, ws, end = p.image(), p.weights(), p.finish()
     v, t, y = p.transformed(scratch=True), p.products(scratch=True), p.output()
     blocks = -(-p.total // p.tiles)
-    (images, shares), _ = deal(s.y.n, blocks, threads=machine.threads)
-    with k.loop("n", s.y.n, kind=images) as n, k.loop("block", blocks, kind=shares) as block:
+    (shares,), _ = deal(blocks, threads=machine.threads)
+    with k.loop("block", blocks, kind=shares) as block:
         start = block * p.tiles
         # The last block also multiplies the uninitialised tiles past the end, whose results are not stored.
         there = (p.tiles, p.total - start) if p.total % p.tiles else (p.tiles,)
-        _transform_inputs(p, x, v, n, start, there)
+        _transform_inputs(p, x, v, start, there)
         with k.loop("e", p.elements) as e:
             for r, w in ws:
                 _multiply(p, r, w, v, t, e)
-        _transform_products(p, t, end, y, n, start, there)
+        _transform_products(p, t, end, y, start, there)
     return k.done()
 
 
 @lru_cache(maxsize=512)
 def phases(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[Kernel, Kernel, Kernel]:
-    """The steps of one block of one image.  Parameters: x, inputs; inputs, transformed weights of each run, products;
+    """The steps of one block, of all images.  Parameters: x, inputs; inputs, transformed weights of each run, products;
     products, bias (padded), mask when ``clear``, operands, y."""
     name = f"{_name(s, b)}_{s.x.channels}_{s.y.channels}_{s.y.h}x{s.y.w}"
-    first, start = Index(), Index()
+    start = Index()
 
     p = _WinogradContext(Builder(f"{name}_in", f"Transformed inputs: {_about(s, b)}"), s, machine, b)
     x, v = p.image(), p.transformed(out=True)
-    _transform_inputs(p, x, v, first, start, (p.total,), _phase_kinds(s.x.blocks * s.x.block, p))
+    _transform_inputs(p, x, v, start, (p.total,), _phase_kinds(s.x.blocks * s.x.block, p))
     kernels = [p.k.done()]
 
     p = _WinogradContext(Builder(f"{name}_mul", f"Products: {_about(s, b)}"), s, machine, b)
@@ -261,7 +274,7 @@ def phases(s: Conv, machine: Machine, b: WinogradBlocking) -> tuple[Kernel, Kern
 
     p = _WinogradContext(Builder(f"{name}_out", f"Transformed products: {_about(s, b)}"), s, machine, b)
     t, end, y = p.products(), p.finish(), p.output()
-    _transform_products(p, t, end, y, first, start, (p.total,), _phase_kinds(s.padded, p))
+    _transform_products(p, t, end, y, start, (p.total,), _phase_kinds(s.padded, p))
     return kernels[0], kernels[1], p.k.done()
 
 
@@ -274,7 +287,6 @@ def _transform_inputs(
     p: _WinogradContext,
     x: Tensor,
     v: Tensor,
-    n: Index,
     start: Index,
     there: tuple[IndexLike, ...],
     kinds: Sequence[str] = _SERIAL,
@@ -283,7 +295,7 @@ def _transform_inputs(
     down, across = axes(s, p.b.m)
     outer, inner = kinds
     with k.loop("c", s.x.blocks * s.x.block // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as t:
-        top, left = p.position(start + t)
+        n, top, left = p.position(start + t)
         with k.outline("in", "the transform of an input tile"):
             half = k.local("h", down.side, across.side, lanes=lanes)
             for j in range(across.side):
@@ -351,7 +363,6 @@ def _transform_products(
     t: Tensor,
     end: _Finish,
     y: Tensor,
-    n: Index,
     start: Index,
     there: tuple[IndexLike, ...],
     kinds: Sequence[str] = _SERIAL,
@@ -360,7 +371,7 @@ def _transform_products(
     down, across = axes(s, p.b.m)
     outer, inner = kinds
     with k.loop("c", s.padded // lanes, kind=outer) as c, k.loop("t", *there, kind=inner) as tile:
-        top, left = p.position(start + tile)
+        n, top, left = p.position(start + tile)
         with k.outline("out", "the transform of a tile of products, bias and epilogue"):
             half = k.local("h", down.m, across.side, lanes=lanes)
             for j in range(across.side):
