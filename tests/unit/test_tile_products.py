@@ -76,6 +76,9 @@ CASES = {
     "stride": (convolution((32, 64), (5, 5), 3, 2, 1), RegisterTiles(2, 2, 2)),
     "shared_register": (convolution((32, 32), (7, 2)), RegisterTiles(2, 6, 1)),
     "matrix": (ROWS, RegisterTiles(3, 2, 2)),
+    "a_tile_of_zeros": (convolution((40, 16), (3, 5)), RegisterTiles(5, 2, 1)),
+    "zeros_behind_others": (convolution((32, 72), (3, 5)), RegisterTiles(5, 2, 1)),
+    "zeros_behind_pairs": (convolution((32, 72), (3, 5)), RegisterTiles(5, 1, 2)),
     "part_of_a_tile": (
         replace(ROWS, x=Image(1, 40, 1, 5, 40, dtype=BF16), y=Image(1, 39, 1, 5, 39, dtype=BF16)),
         RegisterTiles(5, 1, 2),
@@ -105,7 +108,7 @@ def test_results(name: str) -> None:
     bias = np.pad(rng.standard_normal(s.y.channels).astype(np.float32), (0, s.padded - s.y.channels))
     operator = Operator(pads=(s.top, s.left) * 2, strides=s.stride)
     expected = operator.reference(x, weights.astype(np.float32), bias[: s.y.channels])
-    kernel, y = tile_products(s, MACHINE, tile), np.zeros(s.y.shape, BF16.numpy)
+    kernel, y = tile_products(s, MACHINE, tile), np.full(s.y.shape, 0 if s.y.top else np.nan, BF16.numpy)
     packed = [each.reshape(-1) for each in pack(weights, s, tile)]
     interpret(kernel, [stored(s.x, x).view(np.int32).reshape(-1), *packed, bias, y.view(np.uint16).reshape(-1)])
     wanted = stored(replace(s.y, dtype=F32), expected)

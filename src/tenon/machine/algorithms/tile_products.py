@@ -32,7 +32,7 @@ from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch, tile_runs
+from tenon.machine.kernels.tile_blocks import CHANNELS, RegisterTiles, parts, pitch, runs_of
 from tenon.machine.kernels.tile_products import (
     block_of,
     integer_tile_products,
@@ -175,7 +175,7 @@ def sums_time(
     total = 0.0
     for _, _, rows, count in parts(tile, s.extent, pitch(s)):
         for _, number, down in segments(count, tile.down):
-            for run in tile_runs(s.padded, tile.across):
+            for run in runs_of(s, tile.across):
                 shared = TileBlock(rows, down, run.across, words).shared
                 product = unit.time * max(rows, _FLOOR) / 16
                 step = max(down * run.across * product, down * left + run.across * _LOAD)

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Expr, bitcast, broadcast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, op
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
+from tenon.machine.kernels.storage_types import stored as narrowed
 from tenon.network.graph.types import F32, I32, DType
 
 CHANNELS = 16
@@ -33,6 +34,14 @@ _FETCHED = 6
 
 Store = Callable[[Index, Index, Index, Index, Expr], None]
 """Finishes and stores a vector of sums at (image, channel, row, column), of as many channels as it has lanes."""
+
+
+Clear = Callable[[Index, Index, Index, Index], None]
+"""Stores a vector of zeros at (image, channel, row, column)."""
+
+
+def nothing(n: Index, channel: Index, row: Index, col: Index) -> None:
+    """Stores nothing: every tile has products."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +57,35 @@ class RegisterTiles:
 @dataclass(frozen=True)
 class TileRun:
     """``count`` groups of ``across`` tiles of output channels, from tile ``first`` on.  ``stored`` channels of the last
-    tile of a group are stored."""
+    tile of a group are stored, and ``empty`` tiles of zeros behind it."""
 
     first: int
     count: int
     across: int
     stored: int = CHANNELS
+    empty: int = 0
 
 
-def tile_runs(channels: int, across: int) -> list[TileRun]:
+def tile_runs(channels: int, across: int, padded: int = 0) -> list[TileRun]:
     """The runs that cover so many channels, by groups of ``across`` tiles at most; a last tile may be in part beyond
-    them."""
-    whole, rest = divmod(channels, CHANNELS)
+    them.  Up to ``padded`` channels are stored, those in tiles of their own as zeros."""
+    empty = max(0, padded // CHANNELS - -(-channels // CHANNELS))
+    whole, rest = divmod(padded - empty * CHANNELS if padded else channels, CHANNELS)
     runs = [TileRun(*each) for each in segments(whole, across)]
-    return [*runs, TileRun(whole, 1, 1, rest)] if rest else runs
+    if rest:
+        return [*runs, TileRun(whole, 1, 1, rest)]
+    if empty and runs:
+        last = runs.pop()
+        runs += [replace(last, count=last.count - 1)] if last.count > 1 else []
+        runs.append(replace(last, first=last.first + (last.count - 1) * last.across, count=1, empty=empty))
+    return runs
+
+
+def runs_of(s: Conv, across: int) -> list[TileRun]:
+    """The runs of a convolution: whole blocks are stored, of floats without products for what only fills the last."""
+    if s.y.block % CHANNELS or s.x.dtype is not DType.BF16:
+        return tile_runs(s.padded, across)
+    return tile_runs(s.y.channels, across, s.padded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +114,7 @@ class TileContext:
     pitch: int
     store: Store
     ahead: bool = True
+    clear: Clear = nothing
 
 
 def pitch(s: Conv) -> int:
@@ -105,8 +130,8 @@ def parts(tile: RegisterTiles, extent: tuple[int, int], pitch: int) -> list[tupl
     return [(first, count, rows, count * height) for first, count, rows in segments(width, tile.rows)]
 
 
-def float_ends(k: Builder, s: Conv) -> Store:
-    """Parameters: bias (padded), mask when ``clear``, operands, y."""
+def float_ends(k: Builder, s: Conv) -> tuple[Store, Clear]:
+    """What finishes sums, and what stores zeros.  Parameters: bias (padded), mask when ``clear``, operands, y."""
     b = k.param("b", s.padded) if s.bias else None
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
@@ -118,31 +143,36 @@ def float_ends(k: Builder, s: Conv) -> Store:
         mask = None if m is None else m.vec(lanes)[channel // lanes]
         finish(s, y, operands, (n, channel, row, col), lanes, value, mask)
 
-    return store
+    def clear(n: Index, channel: Index, row: Index, col: Index) -> None:
+        zero = broadcast(Const(0.0, Type(F32)), CHANNELS)
+        y.vec(CHANNELS)[s.y.place(n, channel, row, col, CHANNELS)] = narrowed(zero, s.y.dtype)
+
+    return store, clear
 
 
-def integer_ends(k: Builder, s: IntegerConv) -> Store:
-    """Parameters: bias in i32 (padded), rows of factors, mask when ``conv.clear``, operands, y."""
+def integer_ends(k: Builder, s: IntegerConv) -> tuple[Store, Clear]:
+    """As ``float_ends``.  Parameters: bias in i32 (padded), rows of factors, mask when ``conv.clear``, operands, y."""
     ends = IntegerEnds.params(k, s)
 
     def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
         lanes = total.type.lanes
         ends.store(n, channel, row, col, lanes, total + ends.b.vec(lanes)[channel // lanes])
 
-    return store
+    return store, nothing
 
 
 def weight_params(k: Builder, s: Conv, tile: RegisterTiles, steps: int, words: int) -> list[Tensor]:
     """The packed weights of each run, in words."""
     dtype = DType.B2 if s.weights is DType.BF16 else I32
-    runs = tile_runs(s.padded, tile.across)
+    runs = runs_of(s, tile.across)
     return [k.param("w", run.count, steps, run.across, words, CHANNELS, dtype=dtype) for run in runs]
 
 
-def inside(s: Conv, across: int) -> int:
-    """How many groups of ``across`` tiles of channels a block of the output has."""
-    each = across * CHANNELS
-    return s.y.block // each if s.y.blocks > 1 and s.y.block % each == 0 else 1
+def inside(s: Conv, run: TileRun) -> int:
+    """How many groups of a run a block of the output has."""
+    each = run.across * CHANNELS
+    groups = s.y.block // each if s.y.blocks > 1 and s.y.block % each == 0 else 1
+    return groups if run.count % groups == 0 and run.first * CHANNELS % s.y.block == 0 else 1
 
 
 def end(k: Builder) -> None:
@@ -165,7 +195,7 @@ def group(
         channels = (run.across - 1) * CHANNELS + run.stored
         about = f"{block.down} x {block.rows} positions by {channels} output channels"
         with p.k.outline(f"{block.down}x{block.rows}x{channels}", about):
-            _block(p, block, (left, *weights), at, (turn, places), run.stored)
+            _block(p, block, (left, *weights), at, (turn, places), run)
 
 
 Places = list[tuple[Index, Index]]
@@ -206,7 +236,7 @@ def _block(
     of: Factors,
     at: tuple[Index, Index, Index],
     turn: tuple[Index, Places],
-    stored: int,
+    run: TileRun,
 ) -> None:
     """Sums of one block, and what is stored of them; ``turn`` has the step whose weights, of the next channels,
     it prefetches first."""
@@ -219,26 +249,28 @@ def _block(
         _sums(p, block, of, places, sums)
     for i, (row, col) in enumerate(places):
         with k.loop("r", block.rows) as r:
-            _store(p, sums, (i, r, block.across, stored), at, (row, col + r))
+            _store(p, sums, (i, r, run), at, (row, col + r))
 
 
 def _store(
     p: TileContext,
     sums: Tensor,
-    of: tuple[int, Index, int, int],
+    of: tuple[int, Index, TileRun],
     at: tuple[Index, Index, Index],
     place: tuple[Index, Index],
 ) -> None:
     """Results of one position, unless it lies between rows."""
-    k, (i, r, across, stored), (n, channel, top), (row, col) = p.k, of, at, place
+    k, (i, r, run), (n, channel, top), (row, col) = p.k, of, at, place
     facts = list[Index]()
     if p.tile.flat:
         row, col = col // p.pitch, col % p.pitch
         facts = [p.extent[1] - 1 - col] if p.extent[1] < p.pitch else []
     with k.when(*facts):
-        for start, count, lanes in lane_segments((across - 1) * CHANNELS + stored, CHANNELS):
+        for start, count, lanes in lane_segments((run.across - 1) * CHANNELS + run.stored, CHANNELS):
             with k.unroll("v", count) as v:
                 p.store(n, channel + start + v * lanes, top + row, col, sums.vec(lanes)[i, r, v + start // lanes])
+        for empty in range(run.across, run.across + run.empty):
+            p.clear(n, channel + empty * CHANNELS, top + row, col)
 
 
 def _sums(p: TileContext, block: TileBlock, of: Factors, places: Places, sums: Tensor) -> None:

@@ -154,7 +154,7 @@ def tile_matrices(s: Conv, machine: Machine, tile: RegisterTiles) -> Kernel:
     columns = packed_columns(s, tile)
     x = k.param("x", wide.x.n, 1, wide.x.w, wide.x.channels // 2, dtype=DType.B2)
     ws = [k.param("w", *each.shape, dtype=DType.B2) for each in columns]
-    p = TileContext(k, tile, unit, s.extent, pitch(s), float_ends(k, s), ahead=False)
+    p = TileContext(k, tile, unit, s.extent, pitch(s), float_ends(k, s)[0], ahead=False)
     with ExitStack() as stack:
         n = xn = wn = Index()
         for extent, x_step, w_step in s.batches:

@@ -20,6 +20,7 @@ from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tile_blocks import (
     CHANNELS,
+    Clear,
     RegisterTiles,
     Store,
     TileContext,
@@ -28,7 +29,7 @@ from tenon.machine.kernels.tile_blocks import (
     float_ends,
     group,
     integer_ends,
-    tile_runs,
+    runs_of,
     weight_params,
 )
 from tenon.machine.kernels.tile_products import about, in_runs, name_of
@@ -113,17 +114,17 @@ def _bands(
     tile: RegisterTiles,
     memory: tuple[Tensor, list[Tensor], Tensor],
     rows: int,
-    store: Store,
+    ends: tuple[Store, Clear],
 ) -> Kernel:
-    unit, (x, ws, patches) = machine.tiles(s.x.dtype), memory
+    unit, (x, ws, patches), (store, clear) = machine.tiles(s.x.dtype), memory, ends
     assert isinstance(unit, ProductUnit)
     left = _rows(s, patches)
     with k.loop("n", s.y.n) as n:
-        p = TileContext(k, tile, unit, (rows, s.extent[1]), s.extent[1], store)
+        p = TileContext(k, tile, unit, (rows, s.extent[1]), s.extent[1], store, clear=clear)
         with k.loop("i", s.extent[0] // rows, kind="parallel") as i:
             with k.outline(f"patches{rows}", f"the patches of {rows} rows"):
                 _copy(k, s, (x, patches), (n, i * rows), rows)
-            for run, w in zip(tile_runs(s.padded, tile.across), ws, strict=True):
+            for run, w in zip(runs_of(s, tile.across), ws, strict=True):
                 with k.loop("o", run.count) as o:
                     group(p, left, (w, o), (n, (o * run.across + run.first) * CHANNELS, i * rows), run)
             end(k)

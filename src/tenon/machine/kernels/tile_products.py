@@ -21,6 +21,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.tile_blocks import (
     CHANNELS,
+    Clear,
     RegisterTiles,
     Store,
     TileContext,
@@ -31,7 +32,7 @@ from tenon.machine.kernels.tile_blocks import (
     inside,
     integer_ends,
     pitch,
-    tile_runs,
+    runs_of,
     weight_params,
 )
 from tenon.network.graph.graph import Array
@@ -99,7 +100,7 @@ def pack(weights: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
 def in_runs(tiles: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
     """[blocks][steps][tiles of channels][words][16] for every run, from [tiles of channels][steps][words][16]."""
     packed = []
-    for run in tile_runs(s.padded, tile.across):
+    for run in runs_of(s, tile.across):
         own = tiles[run.first : run.first + run.count * run.across].reshape(run.count, run.across, *tiles.shape[1:])
         packed.append(np.ascontiguousarray(own.swapaxes(1, 2)))
     return packed
@@ -136,15 +137,15 @@ def _blocks(
     machine: Machine,
     tile: RegisterTiles,
     factors: tuple[Tensor, list[Tensor]],
-    store: Store,
+    ends: tuple[Store, Clear],
 ) -> Kernel:
-    unit, (x, ws) = unit_of(s, machine), factors
+    unit, (x, ws), (store, clear) = unit_of(s, machine), factors, ends
     assert unit is not None
-    p = TileContext(k, tile, unit, s.extent, pitch(s), store)
+    p = TileContext(k, tile, unit, s.extent, pitch(s), store, clear=clear)
     with k.loop("n", s.y.n) as n:
         left = rows_of(s, x, n)
-        for run, w in zip(tile_runs(s.padded, tile.across), ws, strict=True):
-            each = inside(s, run.across)
+        for run, w in zip(runs_of(s, tile.across), ws, strict=True):
+            each = inside(s, run)
             (outer, inner), rest = deal(run.count // each, each, threads=machine.threads)
             with k.loop("o", run.count // each, kind=outer) as block_of:
                 with k.loop("u", each, kind=inner) as part:
