@@ -21,6 +21,7 @@ from tenon.network.graph.graph import Array, Graph, Operation, Origin, Value
 from tenon.network.graph.size_range import Size, SizeRange
 from tenon.network.graph.sizes import Expression, Extreme, FloorQuotient, Number, UndecidedError, expression, symbol
 from tenon.network.graph.types import BOOL, F32, I32, I64, TensorType
+from tenon.network.graph.value_bounds import ANY
 
 MOST_FOLLOWED = 32
 """The most elements of a tensor of integers computed at run time that are followed one by one."""
@@ -197,12 +198,15 @@ class RunTimeSizes:
                     results = None
                 if results is not None and not any(map(_loose, results[0].reshape(-1))):
                     return results[0]
+        if ANY in self.writer.graph.limits and value.type.size == 1:
+            return self._limited(value)
         return self._symbols(value, -math.inf, math.inf)
 
     def _limited(self, value: Value) -> Array:
-        name = self.writer.stem(value.name)
-        most = self.writer.graph.limits[name]
-        self.writer.graph.limited.add(name)
+        name, limits = self.writer.stem(value.name), self.writer.graph.limits
+        stated = name if name in limits else ANY
+        most = limits[stated]
+        self.writer.graph.limited.add(stated)
         if self._make is None or value.type.size != 1:
             return self._symbols(value, 0, most)
         number = symbol(name, 0, most)

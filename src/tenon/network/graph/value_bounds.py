@@ -8,6 +8,9 @@ from tenon.errors import InputError
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.size_range import LARGEST_SIZE
 
+ANY = "*"
+"""The name of a limit of all numbers that have no bound of their own."""
+
 
 def checked_limits(limits: Mapping[str, int] | None) -> dict[str, int]:
     """The largest numbers of values by name.  Raises InputError for what is no number of elements."""
