@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -68,6 +68,27 @@ def config(model_type: str, sizes: object) -> bytes:
     return json.dumps({"model_type": model_type, **asdict(sizes)}).encode()  # type: ignore[call-overload]
 
 
+def tokenizer(words: Sequence[str], special: Mapping[int, str]) -> bytes:
+    """A ``tokenizer.json`` of whole words, with special tokens by their numbers."""
+    names = {i: special.get(i, word) for i, word in enumerate(words)}
+    added = [{"id": i, "content": name, "special": True} for i, name in special.items()]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": [{**token, **flags} for token in added],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {
+                "type": "BPE",
+                "ignore_merges": True,
+                "vocab": {name: i for i, name in names.items()},
+                "merges": [],
+            },
+        }
+    ).encode()
+
+
 class Seeded:
     """Weights drawn one after the other."""
 
@@ -92,13 +113,13 @@ class Seeded:
 def whisper_tensors(config: WhisperConfig, seed: int = 0) -> dict[str, Array]:
     """The tensors of ``model.safetensors``."""
     w, width = Seeded(seed), config.d_model
-    w.draw("model.encoder.conv1.weight", width, config.num_mel_bins, 3)
-    w.draw("model.encoder.conv2.weight", width, width, 3)
+    w.draw("model.encoder.conv1.weight", width, config.num_mel_bins, 3, scale=1)
+    w.draw("model.encoder.conv2.weight", width, width, 3, scale=0.3)
     for name in ("model.encoder.conv1.bias", "model.encoder.conv2.bias"):
         w.draw(name, width)
     w.draw("model.encoder.embed_positions.weight", config.max_source_positions, width)
     w.draw("model.decoder.embed_tokens.weight", config.vocab_size, width, scale=1)
-    w.draw("model.decoder.embed_positions.weight", config.max_target_positions, width)
+    w.draw("model.decoder.embed_positions.weight", config.max_target_positions, width, scale=1)
     sides = (
         ("encoder", config.encoder_layers, config.encoder_ffn_dim, ("self_attn",)),
         ("decoder", config.decoder_layers, config.decoder_ffn_dim, ("self_attn", "encoder_attn")),

@@ -57,6 +57,7 @@ ORDER = [
     "runtime/bundle",
     "runtime/sdk",
     "runtime/engine",
+    "runtime/speech",
     "runtime/answers",
     "tools/cluster",
     "tools/tune",
@@ -73,7 +74,7 @@ ORDER = [
     "compat",
 ]
 """Rooms in the order in which data passes through them; imports point only to rooms before one's own."""
-PUBLIC = ["deployment", "devices", "images", "metrics", "plugins", "quantization"]
+PUBLIC = ["deployment", "devices", "images", "metrics", "plugins", "quantization", "speech"]
 """Modules that give names of the rooms to programs; nothing inside imports them."""
 
 

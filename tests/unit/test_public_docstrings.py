@@ -10,7 +10,7 @@ import pytest
 
 MODULES = (
     "tenon",
-    *(f"tenon.{name}" for name in ("deployment", "devices", "images", "metrics", "plugins", "quantization")),
+    *(f"tenon.{name}" for name in ("deployment", "devices", "images", "metrics", "plugins", "quantization", "speech")),
 )
 
 

@@ -11,6 +11,8 @@ import pytest
 
 import tenon
 from damage import COUNT, survive
+from installed import succeeds
+from installed import tenon as command
 from tenon.errors import FormatError, ModelError
 from tenon.formats import importers
 from tenon.formats.decompositions.transformers.moonshine import positions
@@ -23,6 +25,7 @@ from transformer_models import (
     config,
     moonshine_tensors,
     safetensors,
+    tokenizer,
 )
 from transformer_references import bert_embedding, moonshine_decoder, moonshine_encoder
 
@@ -50,6 +53,23 @@ def test_embeddings(tmp_path: Path) -> None:
     np.testing.assert_allclose(embedded(model), bert_embedding(BERT, TOKENS, 2, 2), atol=1e-5)
     assert importers.load(tmp_path / "model.safetensors").name == tmp_path.name
     assert [value.name for value in importers.load(tmp_path / "config.json").inputs] == ["tokens", "length"]
+
+
+def test_texts_are_compared(tmp_path: Path) -> None:
+    model = folder(tmp_path, "bert", SMALL_BERT, BERT)
+    words = [f"w{chr(ord('a') + i % 26)}{'x' * (i // 26)}" for i in range(SMALL_BERT.vocab_size)]  # wa, wb, ...
+    (model / "tokenizer.json").write_bytes(tokenizer([words[0], *(f"Ġ{word}" for word in words[1:])], {0: "<pad>"}))
+    texts = (" wd wb", " we wb wf", " wd wb")
+    given = [part for text in texts for part in ("--text", text)]
+    listed = json.loads(succeeds("run", model, *given, "--json", cwd=tmp_path))
+    vectors = np.stack([bert_embedding(BERT, tokens, 2, 2) for tokens in ([3, 1], [4, 1, 5], [3, 1])])
+    np.testing.assert_allclose(listed["embeddings"], vectors, atol=1e-5)
+    np.testing.assert_allclose(listed["similarities"], vectors @ vectors.T, atol=1e-4)
+    shown = succeeds("run", model, *given, cwd=tmp_path)
+    assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["1.000", f"{vectors[1] @ vectors[0]:.3f}", "1.000"]
+    for more, said in ((("--output", "x.wav"), "is no voice"), (("--text", " wb" * 13), "compiled for 1..12")):
+        done = command("run", model, "--text", " wb", *more, cwd=tmp_path)
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_narrow_types_and_files_of_an_index(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from tenon.cli.parse import parse_pairs
 from tenon.cli.program import version as program_version
 from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
+from tenon.cli.speech_options import SpeechOptions
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 
@@ -158,6 +159,7 @@ def run_command(
     preprocessing: PreprocessOptions,
     outputs: OutputOptions,
     generation: GenerationOptions,
+    speech: SpeechOptions,
     threads: ThreadOptions,
     options: RunOptions,
     device: DeviceOptions,
@@ -180,8 +182,15 @@ def run_command(
         given = (options.overrides(), threads.selected(), prompt, generation.overrides())
         return complete(model.source(), *given, as_json=printing.json)
     generation.refuse("no text is generated: give one to go on with (--prompt)")
-    run_model(model.source(), options.overrides(), threads.selected(), files, outputs, where, as_json=printing.json)
-    return None
+    if speech.given:
+        from tenon.cli.texts import run_texts
+
+        inputs = {"input": files.arrays, **files.preprocess, **vars(live), **vars(outputs), **vars(device)}
+        refuse({"image": files.given, **inputs}, "--text is spoken or embedded", ("output",))
+        how = (options.overrides(), threads.selected(), speech, outputs.output)
+        return run_texts(model.source(), *how, as_json=printing.json)
+    given_files = (options.overrides(), threads.selected(), files, outputs, where)
+    return run_model(model.source(), *given_files, language=speech.language, as_json=printing.json)
 
 
 @app.command("verify")

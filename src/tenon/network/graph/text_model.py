@@ -27,6 +27,9 @@ class TextModel:
     "logits" and "past" (the size that counts the tokens in the caches) to names of the graph; ``context`` is the number
     of tokens that the model was trained for.  ``eos`` are all tokens that end a text or a turn; ``generation`` holds
     the file's values of temperature, top_k, top_p, min_p, repetition_penalty and do_sample.
+
+    ``start`` are the tokens that a decoder behind an encoder begins with; ``suppressed`` are never generated, and
+    ``suppressed_first`` not as the first token.
     """
 
     kind: str = "decoder"
@@ -42,3 +45,6 @@ class TextModel:
     add_eos: bool = False
     chat_template: str = ""
     generation: Mapping[str, float] = field(default_factory=dict)
+    start: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()

@@ -100,6 +100,9 @@ class TextRecord(NamedTuple):
     add_eos: bool = False
     chat_template: str = ""
     generation: Mapping[str, float] = MappingProxyType({})
+    start: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
 
 
 class MadeFor(NamedTuple):

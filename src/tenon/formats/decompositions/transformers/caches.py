@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tenon.formats.graph_builder.builder import GraphBuilder
@@ -10,6 +11,7 @@ from tenon.network.graph.size_range import Size
 from tenon.network.graph.types import F32, I64, TensorType
 
 PARTS = ("key", "value")
+CROSS = "cross.*"
 TOKENS, LENGTH, PAST = "tokens", "length", "past"
 
 
@@ -40,16 +42,23 @@ class CacheSizes:
 
     def add_inputs(self, builder: GraphBuilder) -> Value:
         """Add ``tokens`` i64 [1, length] and the caches f32 [1, heads, past, size] as inputs; returns the tokens."""
-        sizes = {LENGTH: Size(LENGTH, 1, self.chunk), PAST: Size(PAST, 0, self.context - self.chunk)}
-        whole = {name for name in (TOKENS, past(0, "key")) if name in builder.shapes}
-        for name, size in sizes.items():
-            if not whole:
-                builder.shapes.setdefault(name, size)
+        if not builder.shapes.keys() & {TOKENS, past(0, "key")}:
+            length = builder.shapes.setdefault(LENGTH, Size(LENGTH, 1, self.chunk))
+            most = length.most if isinstance(length, Size) else self.chunk if isinstance(length, tuple) else length
+            builder.shapes.setdefault(PAST, Size(PAST, 0, max(0, self.context - most)))
         cache = TensorType(F32, (1, self.heads, PAST, self.size))
         types = {TOKENS: TensorType(I64, (1, LENGTH))}
         types |= {past(i, part): cache for i in range(self.layers) for part in PARTS}
         builder.inputs(types)
         return builder[TOKENS]
+
+    def expand_cuts(self, builder: GraphBuilder) -> None:
+        """Replace ``cross.*`` among the names at which the network is cut by the names that it stands for."""
+        builder.cut_inputs = set(self._expanded(builder.cut_inputs))
+        builder.cut_outputs = self._expanded(builder.cut_outputs)
+
+    def _expanded(self, names: Iterable[str]) -> list[str]:
+        return [each for name in names for each in (self.cross_names if name == CROSS else [name])]
 
     @property
     def cross_names(self) -> list[str]:

@@ -66,7 +66,9 @@ def build(builder: GraphBuilder, config: MoonshineConfig, weights: Weights) -> G
     ``samples`` is f32 [1, sound_length], of 1024 to 480000 unless shapes say otherwise; the decoder's ``cross`` inputs
     have the size ``positions``.  Raises as ``GraphBuilder.finish`` does.
     """
-    wanted, caches = builder.cut_outputs, config.caches
+    caches = config.caches
+    caches.expand_cuts(builder)
+    wanted = builder.cut_outputs
     layer_names(weights, "model.decoder.layers", config.decoder_num_hidden_layers)
     if not builder.cut_inputs.issuperset(caches.cross_names):
         _MoonshineEncoder(builder, config, weights).build()

@@ -53,7 +53,9 @@ def build(builder: GraphBuilder, config: WhisperConfig, weights: Weights) -> Gra
     ``tokens`` i64 [1, length] to ``logits`` f32 [1, 1, vocabulary] of the last token, and caches.  Cut it at the
     ``cross`` tensors to run the encoder once for a sound.  Raises as ``GraphBuilder.finish`` does.
     """
-    wanted, caches = builder.cut_outputs, config.caches
+    caches = config.caches
+    caches.expand_cuts(builder)
+    wanted = builder.cut_outputs
     layer_names(weights, "model.decoder.layers", config.decoder_layers)
     if not builder.cut_inputs.issuperset(caches.cross_names):
         _WhisperEncoder(builder, config, weights).build()

@@ -7,6 +7,7 @@ settings are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tenon.errors import FormatError
@@ -15,10 +16,12 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
+from tenon.formats.importers.shared.text_files import settings_beside
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.safetensors import is_safetensors, tensors
 from tenon.network.graph.bind import Shapes
 from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.text_model import TextModel
 
 Weights = Mapping[str, Array]
 _Build = Callable[[GraphBuilder, ModelSettings, Weights], Graph]
@@ -38,6 +41,14 @@ MODELS: dict[str, _Build] = {
     **dict.fromkeys(FAMILIES, build_decoder),
 }
 """Functions that build a graph, by the ``model_type`` of the settings."""
+
+_PORTS = {name: name for name in ("tokens", "logits", "past")}
+_KINDS: dict[str, TextModel] = {
+    "bert": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
+    "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
+    "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
+}
+"""What the tokens of a model are, by its type."""
 
 
 def recognise(file: ModelFile) -> bool:
@@ -65,7 +76,15 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     weights = {key: array for each in files for key, array in tensors(each.data, each.name).items()}
     size = sum(len(each.data) for each in files)
     builder = GraphBuilder(file, _name(file), shapes, inputs, outputs, max(size, 1 << 24))
-    return MODELS[settings.model_type](builder, settings, weights)
+    graph = MODELS[settings.model_type](builder, settings, weights)
+    graph.text = _text(file, settings.model_type)
+    return graph
+
+
+def _text(file: ModelFile, model_type: str) -> TextModel | None:
+    """The settings of the model's tokens, of the files beside it."""
+    kind = replace(_KINDS[model_type], architecture=model_type)
+    return kind if file.folder is None else settings_beside(file.folder, kind)
 
 
 def _is_weights(file: ModelFile) -> bool:

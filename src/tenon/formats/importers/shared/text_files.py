@@ -41,6 +41,9 @@ def settings_beside(folder: Path, given: TextModel | None = None) -> TextModel |
         chat_template=_template(folder, options) or model.chat_template,
         generation={k: float(generation[k]) for k in _GENERATION if isinstance(generation.get(k), int | float)}
         or model.generation,
+        start=tuple(_either("decoder_start_token_id", generation, config)) or model.start,
+        suppressed=tuple(_either("suppress_tokens", generation, config)) or model.suppressed,
+        suppressed_first=tuple(_either("begin_suppress_tokens", generation, config)) or model.suppressed_first,
     )
 
 
@@ -75,6 +78,11 @@ def _number(token: Any, numbers: Mapping[str, int]) -> int | None:
 def _listed(value: Any) -> list[int]:
     values = value if isinstance(value, list) else [value]
     return [each for each in values if isinstance(each, int) and not isinstance(each, bool)]
+
+
+def _either(key: str, *sources: Mapping[str, Any]) -> list[int]:
+    """The numbers of the first source that has any."""
+    return next((numbers for source in sources if (numbers := _listed(source.get(key)))), [])
 
 
 def _count(value: Any) -> int:

@@ -1,0 +1,157 @@
+"""Speech to text: an encoder that runs once for a piece of sound, a decoder that runs once for a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
+from tenon.runtime.bundle.manifest import size_ranges
+from tenon.runtime.engine import Engine
+from tenon.runtime.engine.sound import Sound
+from tenon.runtime.speech.pieces import pieces
+from tenon.runtime.text.tokenizer import TextTokenizer
+
+RATE = 16000
+"""Samples in a second that the networks take."""
+
+_MULTILINGUAL = 51865
+"""Logits of the smallest Whisper network for several languages; those for English have the tokens all the same."""
+
+_POSITIONS = "positions"
+"""The decoder's size for the positions of the encoded sound, where these differ."""
+
+_TRANSCRIBE, _NO_TIMES, _FIRST_LANGUAGE = "<|transcribe|>", "<|notimestamps|>", "<|en|>"
+"""Whisper's names of the tokens that say what the decoder is to write."""
+
+
+class SpokenText(NamedTuple):
+    """What is said from ``start`` to ``end``, in seconds."""
+
+    start: float
+    end: float
+    text: str
+
+
+class Recognizer:
+    """Speech to text by an encoder and a decoder of the same model.
+
+    The encoder takes ``samples`` and gives the ``cross`` tensors that the decoder takes beside one token.  ``language``
+    is that of the sound ("en"), for networks of several; None: the network says it for each piece.  Raises InputError
+    for networks of another kind, and for an unknown language.
+    """
+
+    def __init__(self, encoder: Engine, decoder: Engine, language: str | None = None) -> None:
+        text = decoder.text
+        if text is None or text.kind != "encoder-decoder" or "samples" not in encoder.inputs:
+            raise InputError(f"'{decoder.name}' is no network for speech to text")
+        self.encoder, self.decoder, self.settings = encoder, decoder, text
+        self.tokenizer = TextTokenizer.of(text)
+        self._cross = [t.name for t in encoder.manifest.outputs if t.name in decoder.inputs]
+        self._languages = _languages(self.tokenizer, decoder)
+        if language and language not in self._languages:
+            raise InputError(
+                f"the language '{language}' is not known; there are {', '.join(self._languages) or 'none'}"
+            )
+        self.language = language
+
+    @property
+    def longest(self) -> float:
+        """The seconds of a piece at most."""
+        return float(self.encoder.inputs["samples"].shape[1] / RATE)
+
+    def stream(self, sound: Sound) -> Iterator[SpokenText]:
+        """What is said in a sound of any length and rate, a piece after another."""
+        samples = sound.at(RATE).samples
+        for start, end in pieces(samples, RATE, self.longest):
+            text = self.text(self.tokens(samples[start:end]))
+            yield SpokenText(start / RATE, end / RATE, text.strip())
+
+    def text(self, tokens: list[int]) -> str:
+        """The text of tokens, without special ones."""
+        return self.tokenizer.decode(tokens)
+
+    def tokens(self, samples: Array, most: int | None = None) -> list[int]:
+        """The likeliest token after each other for samples [n] of a piece, ``most`` at most."""
+        self._encode(samples)
+        self.decoder.reset()
+        start = self._start()
+        room = _room(self.decoder) - len(start)
+        logits, made = self._steps(start), list[int]()
+        ends = set(self.settings.eos)
+        while len(made) < min(room, most or room):
+            token = int(self._allowed(logits, first=not made).argmax())
+            if token in ends:
+                break
+            made.append(token)
+            logits = self._steps([token])
+        return made
+
+    def _encode(self, samples: Array) -> None:
+        """Run the encoder and hand its results to the decoder."""
+        shape = self.encoder.inputs["samples"].shape
+        given = np.zeros((1, self._length(len(samples), shape[1])), np.float32)
+        given[0, : len(samples)] = samples
+        results = self.encoder.run({"samples": given}, copy=False)
+        for name in self._cross:
+            array = results[name]
+            self.decoder.inputs[name][tuple(map(slice, array.shape))] = array
+        if _POSITIONS in self.decoder.inputs:
+            self.decoder.inputs[_POSITIONS][...] = results[self._cross[0]].shape[2]
+
+    def _length(self, count: int, most: int) -> int:
+        """The samples that are given to the encoder for a piece of ``count``, silence behind it."""
+        least = next((size.least for size in size_ranges(self.encoder.manifest.inputs).values()), most)
+        return min(most, max(count, least))
+
+    def _start(self) -> list[int]:
+        """The tokens that the decoder begins with."""
+        start = list(self.settings.start)
+        if self._languages:
+            spoken = self._languages.get(self.language or "") or self._spoken(start)
+            start += [spoken, *self._numbers(_TRANSCRIBE)]
+        return start + self._numbers(_NO_TIMES)
+
+    def _spoken(self, start: list[int]) -> int:
+        """The token of the likeliest language."""
+        logits = self._steps(start)
+        self.decoder.reset()
+        return max(self._languages.values(), key=lambda token: float(logits[token]))
+
+    def _numbers(self, name: str) -> list[int]:
+        number = self.tokenizer.number(name)
+        return [] if number is None else [number]
+
+    def _steps(self, tokens: list[int]) -> Array:
+        """Add tokens to the caches; the logits behind the last one."""
+        logits = np.empty(0, np.float32)
+        for token in tokens:
+            self.decoder.inputs["tokens"][...] = token
+            logits = self.decoder.run(copy=False)["logits"]
+        return np.array(logits).reshape(-1)
+
+    def _allowed(self, logits: Array, *, first: bool) -> Array:
+        """The logits without those of tokens that are never generated."""
+        tokens = [*self.settings.suppressed, *(self.settings.suppressed_first if first else ())]
+        tokens += self.tokenizer.special - set(self.settings.eos)
+        logits[[token for token in tokens if token < len(logits)]] = -np.inf
+        return logits
+
+
+def _room(decoder: Engine) -> int:
+    """The tokens that the caches have room for."""
+    return next(t.shape[2] for t in decoder.manifest.inputs if t.state and len(t.shape) == 4)
+
+
+def _languages(tokenizer: TextTokenizer, decoder: Engine) -> dict[str, int]:
+    """Whisper's tokens of languages, for networks that know several."""
+    first, task = tokenizer.number(_FIRST_LANGUAGE), tokenizer.number(_TRANSCRIBE)
+    logits = next(t for t in decoder.manifest.outputs if t.name == "logits")
+    if first is None or task is None or logits.shape[-1] < _MULTILINGUAL:
+        return {}
+    names = {each["content"]: each["id"] for each in tokenizer.definition.get("added_tokens") or ()}
+    between = range(first, tokenizer.number("<|translate|>") or task)
+    return {name[2:-2]: number for name, number in names.items() if number in between}

@@ -1,0 +1,26 @@
+"""Speech to text, text to speech and embeddings of texts, in Python."""
+
+from __future__ import annotations
+
+from tenon.runtime.engine.sound import Sound, read_sound
+from tenon.runtime.engine.wav_file import write_wav
+from tenon.runtime.generation.embedder import Embedder
+from tenon.runtime.speech.models import DECODER, ENCODER
+from tenon.runtime.speech.phonemes import phonemes_of
+from tenon.runtime.speech.recognizer import Recognizer, SpokenText
+from tenon.runtime.speech.voice import Voice, VoiceSettings, sizes
+
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "Embedder",
+    "Recognizer",
+    "Sound",
+    "SpokenText",
+    "Voice",
+    "VoiceSettings",
+    "phonemes_of",
+    "read_sound",
+    "sizes",
+    "write_wav",
+]
