@@ -91,7 +91,7 @@ def _byte_level(names: Sequence[str], keys: Mapping[str, Any]) -> dict[str, Any]
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, bytes_of]},
         "decoder": bytes_of,
-        "model": _pairs(names, _known_merges(names, merges), ignore_merges=pre in WHOLE_WORDS),
+        "model": _pairs(names, merges, ignore_merges=pre in WHOLE_WORDS),
     }
 
 
@@ -99,18 +99,7 @@ def _split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def _known_merges(names: Sequence[str], merges: Sequence[Any]) -> list[list[str]]:
-    """The pairs whose parts and result are tokens."""
-    known, pairs = set(names), list[list[str]]()
-    for merge in merges:
-        first, _, second = str(merge)[1:].partition(" ")
-        pair = [str(merge)[:1] + first, second]
-        if known.issuperset((*pair, "".join(pair))):
-            pairs.append(pair)
-    return pairs
-
-
-def _pairs(names: Sequence[str], merges: Sequence[Sequence[str]], **more: Any) -> dict[str, Any]:
+def _pairs(names: Sequence[str], merges: Sequence[Any], **more: Any) -> dict[str, Any]:
     vocabulary = {name: number for number, name in enumerate(names)}
     usual = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
     return {

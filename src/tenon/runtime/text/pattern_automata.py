@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
 from tenon.network.graph.dtype import Array
-from tenon.runtime.text.pattern_parser import Behind, InTurn, ManyTimes, Node, OneOf, Take, parse_pattern
+from tenon.runtime.text.pattern_parser import Behind, Consecutive, ManyTimes, Node, OneOf, Take, parse_pattern
 
 ACCEPT = 0x8000
 """In an entry: the match ends in front of the character."""
@@ -83,7 +83,7 @@ def _program(tree: Node, sets: list[Array]) -> list[_Instruction]:
                 program.append(_Instruction("take", number(characters)))
             case Behind(characters, end):
                 program.append(_Instruction("ahead", number(characters), end=end))
-            case InTurn(parts):
+            case Consecutive(parts):
                 for part in parts:
                     emit(part)
             case OneOf(parts):

@@ -36,7 +36,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class InTurn:
+class Consecutive:
     """Parts one after another."""
 
     parts: tuple[Node, ...]
@@ -58,7 +58,7 @@ class ManyTimes:
     most: int | None
 
 
-Node = Take | Behind | InTurn | OneOf | ManyTimes
+Node = Take | Behind | Consecutive | OneOf | ManyTimes
 
 
 def parse_pattern(pattern: str) -> Node:
@@ -100,7 +100,7 @@ class _PatternReader:
         parts = list[Node]()
         while self.rest and self.rest[0] not in "|)":
             parts.append(self.repeated())
-        return parts[0] if len(parts) == 1 else InTurn(tuple(parts))
+        return parts[0] if len(parts) == 1 else Consecutive(tuple(parts))
 
     def repeated(self) -> Node:
         part = self.atom()

@@ -71,6 +71,3 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 
 WHOLE_WORDS = {"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken", "gpt-4o", "llama4"}
 """The names whose tokenizers take a word that is a token as it is, before merging."""
-
-BEGIN = {"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken"}
-"""The names whose texts begin with the token that begins texts, where the file does not say."""

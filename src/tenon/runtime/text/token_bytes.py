@@ -67,10 +67,17 @@ def _converter(model: Mapping[str, Any], decoders: set[str]) -> Any:
 
 
 def _by_signs(name: str) -> bytes:
-    signs = byte_of_sign()
-    if all(sign in signs for sign in name):
-        return bytes(signs[sign] for sign in name)
-    return name.encode("utf-8", "surrogatepass")
+    try:
+        return name.translate(_characters()).encode("latin-1")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "surrogatepass")
+
+
+@cache
+def _characters() -> dict[int, int | str]:
+    """The character of Latin-1 for the byte of each sign; characters of Latin-1 that are no signs become none."""
+    signs = {ord(sign): byte for sign, byte in byte_of_sign().items()}
+    return {**dict.fromkeys(range(256), "\uffff"), **signs}
 
 
 def _word_piece(name: str) -> bytes:

@@ -14,6 +14,11 @@ from tenon.network.graph.text_model import TextModel, Tokenizer
 
 PREFIX = "tokenizer.ggml."
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_TURNS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>")
+"""Tokens of conversations that end a turn, or the text."""
+_MARKS = (3, 4)
+"""The kinds of tokens, ``token_type``, that are no usual text: control tokens, and those that users add."""
+_BEGUN = ("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "tekken")
 _SAMPLING = {
     "temp": "temperature",
     "top_k": "top_k",
@@ -26,7 +31,7 @@ _SAMPLING = {
 def text_model(m: Metadata, context: int) -> TextModel:
     """The settings of texts of a decoder."""
     pairs = m.pairs
-    ends = [_token(pairs, name) for name in _ENDS]
+    ends = [*(_token(pairs, name) for name in _ENDS), *_ends_by_name(pairs)]
     template = pairs.get("tokenizer.chat_template")
     sampling = {to: pairs.get(f"general.sampling.{name}") for name, to in _SAMPLING.items()}
     return TextModel(
@@ -69,6 +74,16 @@ def _token(pairs: Mapping[str, Any], name: str) -> int | None:
 
 
 def _adds_bos(pairs: Mapping[str, Any]) -> bool:
-    """Whether texts begin with the first token: as stated, else those of models of SentencePiece and WordPiece do."""
+    """Whether texts begin with the first token: as stated, else those of models of SentencePiece and WordPiece, and of
+    Llama 3's kind do."""
     stated = pairs.get(f"{PREFIX}add_bos_token")
-    return stated if isinstance(stated, bool) else pairs.get(f"{PREFIX}model") in ("llama", "bert")
+    kinds = pairs.get(f"{PREFIX}model") in ("llama", "bert") or pairs.get(f"{PREFIX}pre") in _BEGUN
+    return stated if isinstance(stated, bool) else kinds
+
+
+def _ends_by_name(pairs: Mapping[str, Any]) -> list[int]:
+    """The tokens that end a turn of a conversation, which older files do not state."""
+    tokens, kinds = pairs.get(f"{PREFIX}tokens"), pairs.get(f"{PREFIX}token_type")
+    if not isinstance(tokens, list) or kinds is None or len(kinds) != len(tokens):
+        return []
+    return [i for i, name in enumerate(tokens) if name in _TURNS and int(kinds[i]) in _MARKS]
