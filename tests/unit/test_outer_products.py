@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +12,10 @@ import pytest
 
 from lowered import make_site, run_site, settle
 from tenon.machine.algorithms.outer_products import OuterProducts
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels.conv import Conv as DenseConv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.outer_products import OuterTiles, outer_products
 from tenon.machine.targets import find
 from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case
@@ -28,6 +33,19 @@ def operator_cases() -> Iterator[Case]:
                 yield replace(case, inputs=tuple(case.arrays()), label=f"{kind}_{case.label}")
     for case in itertools.chain(IntegerConv.cases()):
         yield replace(case, inputs=tuple(case.arrays()), label=f"integer_{case.label}")
+
+
+def test_convolutions_with_operands_are_finished_outside() -> None:
+    """An added image is no clamp."""
+    x, y = (Image(1, 16, 4, 4, 4) for _ in "xy")
+    added = DenseConv(x, y, operands=(y,), epilogue=lambda value, other: value + other)
+    kernel = outer_products(added, ROW.machine, OuterTiles(1, 1))
+    (instruction,) = re.findall(r'instruction "outer_f32"\(([^;]*);', show(kernel))
+    assert "y[" not in instruction
+    (instruction,) = re.findall(
+        r'instruction "outer_f32"\(([^;]*);', show(outer_products(DenseConv(x, y), ROW.machine, OuterTiles(1, 1)))
+    )
+    assert "y[" in instruction
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,9 @@ def _ends(c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: i
 
 def _float_ends(c: Conv) -> OuterEnds | None:
     """The ends of a convolution of floats; None where its epilogue does more than to clamp."""
-    value, low, high = c.epilogue(Ref("t", Type(F32, LANES))), -_INFINITY, _INFINITY
     if c.operands or c.y.dtype not in (F32, DType.BF16):
         return None
+    value, low, high = c.epilogue(Ref("t", Type(F32, LANES))), -_INFINITY, _INFINITY
     while isinstance(value, Op) and value.name in ("max", "min"):
         constants = [each for each in map(_number, value.args) if each is not None]
         rest = [each for each in value.args if _number(each) is None]
