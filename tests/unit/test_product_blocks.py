@@ -92,12 +92,26 @@ def test_convolutions(name: str, dtype: type[np.integer[Any]]) -> None:
 
 
 def test_weights_with_a_zero_point_take_another_kernel() -> None:
+    """Which reads images in the machine's own blocks; a choice of products of blocks ends in that kernel, too."""
     conv, site, arrays = prepared("1x1", np.int8)
     shifted = replace(conv, w_zero=100)
     (step,) = shifted.lower(site)
     assert step.kernel.name.startswith("integer_conv")
     (got,) = run_site(shifted, site, arrays)
     np.testing.assert_array_equal(got, shifted.evaluate(arrays)[0])
+    blocks = {}
+    for each in (conv, shifted):
+        here = make_site(each, arrays, MACHINE, (1, 2, 3, 4))
+        assert any(isinstance(one, ProductBlocks) for one in each.candidates(here)) == (each is conv)
+        blocks[each.w_zero] = here.input(0).layout.block
+    assert blocks == {0: 8, 100: MACHINE.block}
+
+
+def test_depthwise_convolutions_store_the_blocks_that_are_read_next() -> None:
+    for channels, able in ((24, True), (20, False)):
+        depthwise = IntegerConv("double", 0, group=channels, scale=0.5)
+        site = make_site(depthwise, operands((1, channels, 4, 4), (channels, 1, 3, 3), np.int8), MACHINE, (1, 2, 3, 4))
+        assert depthwise.any_block(site, None) == able
 
 
 def chosen(x: Shape, w: Shape, more: dict[str, Any]) -> str:

@@ -179,6 +179,9 @@ class Algorithm(Protocol):
         """The inverse of ``numbers``.  Raises KeyError for one that is missing."""
         ...
 
+    plain_weights: ClassVar[bool] = False
+    """Whether weights of bytes must have no zero point, and 8 bits."""
+
     # What one of them knows
     @property
     def numbers(self) -> Mapping[str, int]:

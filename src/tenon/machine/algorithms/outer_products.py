@@ -72,6 +72,7 @@ class OuterProducts(Algorithm):
     tile: OuterTiles
     name: ClassVar[str] = "outer-products"
     offered: ClassVar[int] = 4
+    plain_weights: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:

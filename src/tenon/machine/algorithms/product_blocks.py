@@ -61,6 +61,7 @@ class ProductBlocks(Algorithm):
     vecs: int
     name: ClassVar[str] = "product-blocks"
     offered: ClassVar[int] = 4
+    plain_weights: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:

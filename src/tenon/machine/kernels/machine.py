@@ -85,7 +85,13 @@ class Machine:
 
     def wants_blocks(self, dtype: DType) -> bool:
         """Whether a unit for products of images of a type wants blocks of channels of its own."""
-        return any(unit(dtype) is not None for unit in (self.tiles, self.blocks, self.outer))
+        return self.widest_block(dtype) > 0
+
+    def widest_block(self, dtype: DType) -> int:
+        """Channels of the widest blocks of images of a type that a unit wants, 0 if none wants any: 64 bytes of tiles,
+        16 of outer products, 8 of products of blocks."""
+        units = (self.tiles(dtype), 64), (self.outer(dtype), 16), (self.blocks(dtype), 8)
+        return next((size // dtype.bytes for unit, size in units if unit is not None), 0)
 
     @property
     def rounds_in_integers(self) -> bool:

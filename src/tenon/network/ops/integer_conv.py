@@ -50,10 +50,6 @@ def _images(site: Site) -> tuple[Image, ...]:
     return tuple(Image.of(t) if t.rank == site.output.rank else Image(1, 1, 1, 1, dtype=t.dtype) for t in types)
 
 
-_WIDEST = 64
-"""Channels of the widest blocks."""
-
-
 @register
 @dataclass(frozen=True)
 class IntegerConv(IntegerProduct):
@@ -202,7 +198,7 @@ class IntegerConv(IntegerProduct):
         """The result and what is added to it, on machines whose units want blocks of their own."""
         known = i in site.extras or (i == ADDED and adds(site))
         if i is None:  # a depthwise convolution reads as many lanes as it stores
-            known = self.group == 1 or site.output.dims[1] % _WIDEST == 0
+            known = self.group == 1 or site.output.dims[1] % site.machine.widest_block(site.input(0).dtype) == 0
         return known and site.machine.wants_blocks(site.input(0).dtype) and self.pair_numbers(site) is None
 
     def _other_layouts(self, site: Site, output: Layout) -> tuple[Layout | None, ...]:

@@ -247,7 +247,7 @@ class IntegerProduct(Operator):
         """The convolution without halos, which the choice of algorithm depends on; None where there is no choice."""
 
     def candidates(self, site: Site) -> tuple[Algorithm, ...]:
-        return _candidates(site, self.problem(site))
+        return self._of_problem(site, self.problem(site))
 
     def algorithm(self, site: Site) -> Algorithm | None:
         """The algorithm chosen, or the best by estimate; None where there is no choice."""
@@ -266,12 +266,22 @@ class IntegerProduct(Operator):
         may not apply to the weights of this one."""
         algorithm = site.algorithm
         if algorithm is None or not algorithm.applies((problem,), site.machine):
-            algorithm = _candidates(site, problem)[0]
+            algorithm = self._of_problem(site, problem)[0]
         return algorithm.lower((problem,), (stage,), site.machine)
 
+    def _of_problem(self, site: Site, problem: dense.Conv | None) -> tuple[Algorithm, ...]:
+        """The algorithms for a problem that take the weights of this layer."""
+        listed = () if problem is None else registry.candidates((problem,), site.machine, site.limits)
+        if not any(each.plain_weights for each in listed) or self.has_plain_weights(site):
+            return listed
+        return tuple(each for each in listed if not each.plain_weights)
 
-def _candidates(site: Site, problem: dense.Conv | None) -> tuple[Algorithm, ...]:
-    return () if problem is None else registry.candidates((problem,), site.machine, site.limits)
+    def has_plain_weights(self, site: Site) -> bool:
+        """Whether weights less their zero point are bytes, and are stored as such."""
+        weights = site.constants[1]
+        if weights is None or site.input(1).dtype is DType.I4:
+            return weights is None and not self.w_zero
+        return int(weights.min(initial=0)) - self.w_zero >= -128 and int(weights.max(initial=0)) - self.w_zero <= 127
 
 
 def _row(row: Array | Input, spare: int) -> Arg:
