@@ -178,6 +178,24 @@ for bits in (2, 4, 8):
             )
 
 
+def in_bytes(bits: int, block: int, *, zeros: bool) -> Case:
+    """A product of activations in 8 bits: ONNX Runtime rounds them in blocks as well, so that both differ by that."""
+    count, rng = 128 // block, np.random.default_rng(bits * block)
+    points = rng.integers(0, 256, 6 * -(-count * bits // 8), U8) if zeros else None
+    x, scales = rng.uniform(-1, 1, (2, 128)), rng.uniform(-0.05, 0.05, 6 * count)
+    codes = rng.integers(0, 256, (6, count, block * bits // 8), U8)
+    data = [x.astype(np.float32), codes, scales.astype(np.float32), points]
+    attributes = {"N": 6, "K": 128, "bits": bits, "block_size": block, "accuracy_level": 4}
+    return Case("MatMulNBits", data, attributes, constants=(1, 2, 3) if zeros else (1, 2), tolerance=0.02)
+
+
+BITS |= {
+    "matmul 4 bits by bytes": in_bytes(4, 32, zeros=False),
+    "matmul 4 bits by bytes zero": in_bytes(4, 64, zeros=True),
+    "matmul 8 bits by bytes": in_bytes(8, 128, zeros=False),
+    "matmul 8 bits by bytes zero": in_bytes(8, 32, zeros=True),
+}
+
 # --------------------------------------------------------------------------------------------- attention
 B, S, D, N, P = 2, 4, 12, 3, 3
 PROJECTED = (f(B, S, D), f(D, 3 * D), f(3 * D))
@@ -403,6 +421,34 @@ CASES = {
 }
 
 
+GROUPED = np.random.default_rng(8)
+ANGLES = GROUPED.uniform(0, 3, (16, 8))
+TURNS = [np.cos(ANGLES).astype(np.float32), np.sin(ANGLES).astype(np.float32)]
+
+
+def grouped(length: int, past: int, **attributes: Any) -> Case:
+    """Grouped attention of 4 heads with keys of 2."""
+
+    def own(*shape: int) -> Array:
+        return GROUPED.uniform(-1, 1, shape).astype(np.float32)
+
+    caches = [own(1, 2, past, 16), own(1, 2, past, 16)]
+    sizes = [np.array([past + length - 1], I32), np.array([past + length], I32)]
+    queries: list[Array | None] = [own(1, length, 64), own(1, length, 32), own(1, length, 32)]
+    if attributes.pop("packed", False):
+        queries = [own(1, length, 128), None, None]
+    turns = TURNS if attributes.get("do_rotary") else [None, None]
+    flags = {"num_heads": 4, "kv_num_heads": 2, **attributes}
+    return Case("GroupQueryAttention", [*queries, *caches, *sizes, *turns], flags, ("y", "k", "v"), (6,))
+
+
+CASES |= {
+    "grouped attention": grouped(1, 5, do_rotary=1),
+    "grouped attention of a prompt": grouped(4, 0, do_rotary=1, rotary_interleaved=1, packed=True),
+    "grouped attention in a window": grouped(1, 5, local_window_size=3, scale=0.3),
+    "grouped attention with a cap": grouped(3, 0, softcap=2.0),
+}
+
 OF_BYTES = frozenset(
     {"q attention", "q attention columns", "q attention past", "conv u8", "conv last u8", "dynamic matmul columns i8"}
     | {"matmul to float columns i8"}
@@ -434,7 +480,8 @@ def test_every_microsoft_operator_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        (Case("GroupQueryAttention", [Q, K, V]), "GroupQueryAttention of the domain 'com.microsoft' is not supported"),
+        (Case("SparseAttention", [Q, K, V]), "SparseAttention of the domain 'com.microsoft' is not supported"),
+        (Case("GroupQueryAttention", [Q, K, V], {"num_heads": 2, "kv_num_heads": 2}), "a batch of 2 sequences"),
         (Case("QLinearAddd", [Q]), "the nearest that is: QLinearAdd"),
         (Case("Attention", PROJECTED, {"num_heads": N, "do_rotary": 1}), "rotary"),
         (Case("MultiHeadAttention", [f(B, S, N, 3, 4)], {"num_heads": N}), "in one tensor"),

@@ -5,13 +5,15 @@ formats are those of ggml (ggml-quants, ggml-common), of which ``q4_0`` to ``q8_
 "k" formats blocks of 256 with scales of their own for every 16 or 32 elements.
 
 Every format is the same arithmetic with some parts left out: element j of a row is
-``scale * fine[j] * (code[j] - offset) + shift * fine_shift[j]``.
+``scale * fine[j] * (code[j] - offset - zero) + shift * fine_shift[j]``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -25,12 +27,14 @@ GROUP = 32
 class BlockParts:
     """The parts of a matrix of ``rows`` in blocks, [rows, ...].
 
-    ``codes`` is u8 [rows, columns]; ``scale`` and ``shift`` f16 [rows, columns / span], ``shift`` None where there is
-    none; ``fine`` i8 or u8 [rows, columns / fine], and ``fine_shift`` likewise, None where there are none.
+    ``codes`` is u8 [rows, columns]; ``scale`` and ``shift`` f16 or f32 [rows, columns / span], ``shift`` None where
+    there is none; ``zero`` is u8 [rows, columns / span], what is subtracted from codes besides the format's offset;
+    ``fine`` i8 or u8 [rows, columns / fine], and ``fine_shift`` likewise, None where there are none.
     """
 
     codes: Array
     scale: Array
+    zero: Array | None = None
     shift: Array | None = None
     fine: Array | None = None
     fine_shift: Array | None = None
@@ -41,7 +45,7 @@ class BlockFormat:
     """``nbytes`` hold ``span`` elements of ``bits`` each, less ``offset``, with one scale.
 
     ``fine`` elements have a scale of their own as well, 0 for none; ``shifts``: a number is added to the elements of
-    a block.
+    a block; ``zeros``: a block has a zero point, which is subtracted from codes; ``wide``: scales are f32, not f16.
     """
 
     name: str
@@ -51,6 +55,8 @@ class BlockFormat:
     offset: int
     shifts: bool = False
     fine: int = 0
+    zeros: bool = False
+    wide: bool = False
 
     @property
     def signed_fine(self) -> bool:
@@ -103,7 +109,7 @@ def _q4_0(b: Array) -> BlockParts:
 
 
 def _q4_1(b: Array) -> BlockParts:
-    return BlockParts(_flat(_nibbles(b[..., 4:])), _halves(b, 0), _halves(b, 2))
+    return BlockParts(_flat(_nibbles(b[..., 4:])), _halves(b, 0), shift=_halves(b, 2))
 
 
 def _q5_0(b: Array) -> BlockParts:
@@ -111,7 +117,7 @@ def _q5_0(b: Array) -> BlockParts:
 
 
 def _q5_1(b: Array) -> BlockParts:
-    return BlockParts(_flat(_nibbles(b[..., 8:]) | _bits(b[..., 4:8]) << 4), _halves(b, 0), _halves(b, 2))
+    return BlockParts(_flat(_nibbles(b[..., 8:]) | _bits(b[..., 4:8]) << 4), _halves(b, 0), shift=_halves(b, 2))
 
 
 def _sixes(scales: Array) -> tuple[Array, Array]:
@@ -130,14 +136,14 @@ def _lines(data: Array, width: int) -> Array:
 def _q4_k(b: Array) -> BlockParts:
     fine, shifts = _sixes(b[..., 4:16])
     codes = _nibbles(_lines(b[..., 16:], 32))
-    return BlockParts(_flat(codes), _halves(b, 0), _halves(b, 2), _flat(fine), _flat(shifts))
+    return BlockParts(_flat(codes), _halves(b, 0), None, _halves(b, 2), _flat(fine), _flat(shifts))
 
 
 def _q5_k(b: Array) -> BlockParts:
     fine, shifts = _sixes(b[..., 4:16])
     high = _bits(b[..., 16:48, None]).swapaxes(-1, -2)  # bit p of byte j belongs to element j of part p
     codes = _nibbles(_lines(b[..., 48:], 32)).reshape(high.shape) | high << 4
-    return BlockParts(_flat(codes), _halves(b, 0), _halves(b, 2), _flat(fine), _flat(shifts))
+    return BlockParts(_flat(codes), _halves(b, 0), None, _halves(b, 2), _flat(fine), _flat(shifts))
 
 
 def _q6_k(b: Array) -> BlockParts:
@@ -148,9 +154,40 @@ def _q6_k(b: Array) -> BlockParts:
     return BlockParts(_flat(low | high << 4), _halves(b, 208), fine=_flat(fine))
 
 
+def _n_bits(b: Array, bits: int, *, zeros: bool) -> BlockParts:
+    """Blocks of an f32 scale, a zero point and codes one behind the other, the first in the lowest bits of a byte."""
+    codes = b[..., 8:]
+    if bits == 4:
+        codes = np.stack([codes & 15, codes >> 4], axis=-1)
+    scale = np.ascontiguousarray(b[..., :4]).view("<f4")[..., 0]
+    return BlockParts(_flat(codes), scale, b[..., 4] if zeros else None)
+
+
+def n_bits_name(bits: int, span: int, *, zeros: bool) -> str:
+    """The name of a format of codes of ``bits`` in blocks of ``span`` with f32 scales and, maybe, zero points."""
+    return f"n{bits}_{span}{'_zeros' if zeros else ''}"
+
+
+_N_BITS = {
+    n_bits_name(bits, span, zeros=zeros): (
+        BlockFormat(
+            n_bits_name(bits, span, zeros=zeros),
+            8 + span * bits // 8,
+            span,
+            bits,
+            0 if zeros else 1 << (bits - 1),
+            zeros=zeros,
+            wide=True,
+        ),
+        partial(_n_bits, bits=bits, zeros=zeros),
+    )
+    for bits, span, zeros in product((4, 8), (32, 64, 128, 256), (False, True))
+}
+
 FORMATS: Mapping[str, BlockFormat] = {
     f.name: f
     for f in (
+        *(format for format, _ in _N_BITS.values()),
         BlockFormat("q8_0", 34, 32, 8, 128),
         BlockFormat("q4_0", 18, 32, 4, 8),
         BlockFormat("q4_1", 20, 32, 4, 0, shifts=True),
@@ -172,6 +209,7 @@ _PARTS: Mapping[str, Callable[[Array], BlockParts]] = {
     "q4_k": _q4_k,
     "q5_k": _q5_k,
     "q6_k": _q6_k,
+    **{name: parts for name, (_, parts) in _N_BITS.items()},
 }
 
 
@@ -188,6 +226,8 @@ def dequantised(format: BlockFormat, data: Array) -> Array:
     def spread(part: Array) -> Array:
         return np.repeat(part.astype(np.float32), values.shape[1] // part.shape[1], axis=1)
 
+    if parts.zero is not None:
+        values = values - spread(parts.zero)
     if parts.fine is not None:
         values = values * spread(parts.fine)
     values = values * spread(parts.scale)

@@ -39,18 +39,26 @@ class BlockPacking:
 
     @property
     def offset(self) -> int:
-        """What codes in memory are too large by."""
+        """What codes in memory are too large by, besides zero points."""
         return 0 if self.format.bits == 8 and self.signed else self.format.offset
+
+    @property
+    def zero_type(self) -> DType:
+        """The type of zero points."""
+        return DType.I8 if self.format.bits == 8 and self.signed else DType.U8
 
     def panels(self, rows: int) -> int:
         """The panels of so many rows."""
         return -(-rows // self.lanes)
 
     def pack(self, data: Array) -> list[Array]:
-        """The arrays of rows of blocks: codes u8 [panels, groups, words, lanes, 4], scales f16 [panels, blocks, lanes],
-        and further ones [panels, parts, lanes] as the format has them: shifts, fine scales, fine shifts."""
+        """The arrays of rows of blocks: codes u8 [panels, groups, words, lanes, 4], scales [panels, blocks, lanes],
+        and further ones [panels, parts, lanes] as the format has them: zero points, shifts, fine scales and shifts."""
         parts = block_parts(self.format, data)
-        further = (parts.scale, parts.shift, parts.fine, parts.fine_shift)
+        zero = parts.zero
+        if zero is not None and self.format.bits == 8 and self.signed:
+            zero = zero ^ np.uint8(128)
+        further = (parts.scale, zero, parts.shift, parts.fine, parts.fine_shift)
         return [self._codes(parts), *(self._panels(part) for part in further if part is not None)]
 
     def _panels(self, part: Array) -> Array:

@@ -79,6 +79,7 @@ class _Operands:
     x_sums: Tensor
     codes: Tensor
     scale: Tensor
+    zero: Tensor | None
     shift: Tensor | None
     fine: Tensor | None
     fine_shift: Tensor | None
@@ -94,7 +95,8 @@ class _Operands:
             k.param("dx", s.rows, s.groups),
             k.param("sx", s.rows, 2 * s.groups, dtype=I32),
             k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
-            k.param("d", panels, blocks, p.lanes, dtype=DType.F16),
+            k.param("d", panels, blocks, p.lanes, dtype=F32 if f.wide else DType.F16),
+            k.param("z", panels, blocks, p.lanes, dtype=p.zero_type) if f.zeros else None,
             k.param("m", panels, blocks, p.lanes, dtype=DType.F16) if f.shifts else None,
             k.param("f", panels, parts, p.lanes, dtype=fine_type) if f.fine else None,
             k.param("n", panels, parts, p.lanes, dtype=fine_type) if f.fine_shifts else None,
@@ -155,7 +157,7 @@ class _BlockTiles:
             group = block * (f.span // GROUP) + part
             if self.ahead:
                 self._prefetch(panel + vectors, vectors, block, group)
-            sums = self._sums(row, rows, panel, vectors, group)
+            sums = self._sums(row, rows, panel, vectors, group, block)
             with k.unroll("v", vectors) as v:
                 scales = self._scales(panel + v, block)
                 with k.unroll("r", rows) as r:
@@ -174,7 +176,7 @@ class _BlockTiles:
                 self.k.prefetch(self.at.codes, panel + v, group, word, lane)
             self.k.prefetch(self.at.scale, panel + v, block, 0)
 
-    def _sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index) -> Tensor:
+    def _sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
         """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
         k, f, lanes = self.k, self.s.weights, self.p.lanes
         sums = k.local("s", rows, vectors, dtype=I32, lanes=lanes)
@@ -184,7 +186,7 @@ class _BlockTiles:
             with k.unroll("r", rows) as r:
                 start = self._start(row + r, group, half if halves > 1 else None)
                 with k.unroll("v", vectors) as v:
-                    dots[r, v] = start
+                    dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
             self._dots(dots, row, rows, panel, vectors, group, range(half * 2, half * 2 + 4 // halves))
             if f.fine:
                 self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
@@ -196,6 +198,13 @@ class _BlockTiles:
         if not offset:
             return broadcast(Const(0, Type(I32)), self.p.lanes)
         return self.k.let("o", broadcast(self._group_sum(row, group, half) * -offset, self.p.lanes))
+
+    def _less_zero(self, start: Expr, row: Index, panel: Index, group: Index, block: Index) -> Expr:
+        """What a sum begins with, less the zero point times the sum of the group."""
+        if self.at.zero is None:
+            return start
+        zero = cast(self.at.zero.vec(self.p.lanes)[panel, block, 0], I32)
+        return start - zero * broadcast(self._group_sum(row, group), self.p.lanes)
 
     def _group_sum(self, row: Index, group: Index, half: int | None = None) -> Expr:
         """The sum of a group of activations, or of half of one."""

@@ -24,7 +24,8 @@ def block_rows(format: str, rows: int, columns: int, count: int, index_dtype: DT
     indices = k.param("indices", count, dtype=index_dtype)
     codes = k.param("w", panels, groups, p.stored_words, lanes * 4, dtype=DType.U8)
     fine_type = DType.I8 if f.signed_fine else DType.U8
-    scale = k.param("d", panels, columns // f.span, lanes, dtype=DType.F16)
+    scale = k.param("d", panels, columns // f.span, lanes, dtype=F32 if f.wide else DType.F16)
+    zero = k.param("z", panels, columns // f.span, lanes, dtype=p.zero_type) if f.zeros else None
     shift = k.param("m", panels, columns // f.span, lanes, dtype=DType.F16) if f.shifts else None
     fine = k.param("f", panels, columns // f.fine, lanes, dtype=fine_type) if f.fine else None
     fine_shift = k.param("n", panels, columns // f.fine, lanes, dtype=fine_type) if f.fine_shifts else None
@@ -43,6 +44,8 @@ def block_rows(format: str, rows: int, columns: int, count: int, index_dtype: DT
                     value = cast(code - p.offset, F32)
                     if p.signed and f.bits == 8:
                         value = cast(cast(cast(code, DType.I8), I32), F32)
+                    if zero is not None:
+                        value = value - element(zero, panel, block, lane)  # integers, which are exact
                     if fine is not None:
                         part = g if f.fine == GROUP else g * 2 + word // 4
                         value = value * element(fine, panel, part, lane)  # integers, which are exact

@@ -15,6 +15,8 @@ import numpy as np
 from tenon.formats.decompositions.onnx.attention import ATTENTION
 from tenon.formats.decompositions.onnx.contrib_quantized import QUANTIZED
 from tenon.formats.decompositions.onnx.contrib_tensors import TENSORS
+from tenon.formats.decompositions.onnx.grouped_attention import group_query_attention
+from tenon.formats.decompositions.onnx.n_bits import block_product, in_blocks
 from tenon.formats.decompositions.onnx.node import OnnxNode
 from tenon.formats.decompositions.onnx.qonnx import QONNX
 from tenon.formats.graph_builder.errors import RefusedError
@@ -107,9 +109,13 @@ def _fused_gemm(node: OnnxNode) -> Results:
 
 
 def _mat_mul_n_bits(node: OnnxNode) -> Results:
-    """Weights of few bits, in blocks along K with a scale each, become floats when compiling."""
+    """Weights of few bits, in blocks along K with a scale each: stay so where products of 8 bits are wanted (accuracy
+    level 4), else become floats when compiling."""
     n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
     bits = int(node.attributes.get("bits", 4))
+    if node.attributes.get("accuracy_level", 0) == _INTEGERS and in_blocks(node):
+        y = block_product(node)
+        return [node.add("Add", y, node.input(5)) if node.has(5) else y]
     if bits not in (2, 4, 8) or node.has(4):
         raise RefusedError(f"{bits} bits, or an order of groups, are not supported", "2, 4 and 8 bits are")
     blocks = -(-k // block)
@@ -127,6 +133,10 @@ def _mat_mul_n_bits(node: OnnxNode) -> Results:
     kind = node.input(0).type.dtype.numpy
     y = node.add("MatMul", node.input(0), node.constant(np.ascontiguousarray(weights.astype(kind)), "weights"))
     return [node.add("Add", y, node.input(5)) if node.has(5) else y]
+
+
+_INTEGERS = 4
+"""The accuracy level of activations in 8 bits."""
 
 
 def _unpacked(data: Any, bits: int, count: int) -> Any:
@@ -208,6 +218,7 @@ MICROSOFT: dict[str, Callable[[OnnxNode], Results]] = {
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_mat_mul,
     "Gelu": _gelu,
+    "GroupQueryAttention": group_query_attention,
     "MatMulNBits": _mat_mul_n_bits,
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skip(lambda node, x: _normalised(node, x, node.input(2), _beta(node)), 4),
@@ -225,6 +236,7 @@ SIZED = frozenset(
         "FusedGemm",
         "FusedMatMul",
         "Gelu",
+        "GroupQueryAttention",
         "MatMulNBits",
         "MultiHeadAttention",
         "QAttention",
