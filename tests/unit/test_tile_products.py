@@ -99,20 +99,29 @@ def stored(image: Image, values: Array) -> Array:
     return np.ascontiguousarray(np.pad(lying, halo)).astype(image.dtype.numpy, order="C")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_results(name: str) -> None:
-    s, tile = CASES[name]
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((1, s.x.channels, s.x.h, s.x.w)).astype(BF16.numpy).astype(np.float32)
-    weights = (rng.standard_normal((s.y.channels, s.x.channels, *s.kernel)) / 16).astype(BF16.numpy)
+def of_type(s: Conv, dtype: DType) -> Conv:
+    return replace(s, x=replace(s.x, dtype=dtype), y=replace(s.y, dtype=dtype), weights=dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, BF16) for name in CASES), *((name, DType.F16) for name in ("3x3", "part_of_a_tile", "a_tile_of_zeros"))],
+)
+def test_results(name: str, dtype: DType) -> None:
+    (s, tile), machine = CASES[name], replace(find("x86-64-amx-fp16").machine, block=32)
+    s, rng = of_type(s, dtype), np.random.default_rng(0)
+    x = rng.standard_normal((1, s.x.channels, s.x.h, s.x.w)).astype(dtype.numpy).astype(np.float32)
+    weights = (rng.standard_normal((s.y.channels, s.x.channels, *s.kernel)) / 16).astype(dtype.numpy)
     bias = np.pad(rng.standard_normal(s.y.channels).astype(np.float32), (0, s.padded - s.y.channels))
     operator = Operator(pads=(s.top, s.left) * 2, strides=s.stride)
     expected = operator.reference(x, weights.astype(np.float32), bias[: s.y.channels])
-    kernel, y = tile_products(s, MACHINE, tile), np.full(s.y.shape, 0 if s.y.top else np.nan, BF16.numpy)
+    kernel, y = tile_products(s, machine, tile), np.full(s.y.shape, 0 if s.y.top else np.nan, dtype.numpy)
     packed = [each.reshape(-1) for each in pack(weights, s, tile)]
-    interpret(kernel, [stored(s.x, x).view(np.int32).reshape(-1), *packed, bias, y.view(np.uint16).reshape(-1)])
+    result = (y.view(np.uint16) if dtype is BF16 else y).reshape(-1)
+    interpret(kernel, [stored(s.x, x).view(np.int32).reshape(-1), *packed, bias, result])
     wanted = stored(replace(s.y, dtype=F32), expected)
-    np.testing.assert_allclose(y.astype(np.float32), wanted, rtol=1e-2, atol=1e-3)
+    rtol, atol = (1e-2, 1e-3) if dtype is BF16 else (1e-3, 2e-4)
+    np.testing.assert_allclose(y.astype(np.float32), wanted, rtol=rtol, atol=atol)
     assert prove(kernel) > 0
 
 
@@ -337,9 +346,10 @@ class Tiles:
 def product(word: str, left: Array, right: Array, into: Array) -> Array:
     """The sums of a product of tiles."""
     assert left.shape[1] == 4 * right.shape[0]
-    if word == "tdpbf16ps":
-        a = left.view(np.uint16).view(BF16.numpy).astype(np.float32)
-        b = right.view(np.uint16).view(BF16.numpy).astype(np.float32).reshape(len(right), -1, 2)
+    if word in ("tdpbf16ps", "tdpfp16ps"):
+        kind = BF16.numpy if word == "tdpbf16ps" else np.float16
+        a = left.view(np.uint16).view(kind).astype(np.float32)
+        b = right.view(np.uint16).view(kind).astype(np.float32).reshape(len(right), -1, 2)
         parts = np.zeros((2, len(left), into.shape[1] // 4), np.float32)
         for k, half in np.ndindex(len(right), 2):
             parts[half] += np.outer(a[:, 2 * k + half], b[k, :, half])
@@ -385,19 +395,19 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
     return sums
 
 
-@pytest.mark.parametrize("name", ["tile_bf16", "tile_i8", "tile_u8"])
+@pytest.mark.parametrize("name", ["tile_bf16", "tile_f16", "tile_i8", "tile_u8"])
 @pytest.mark.parametrize(("rows", "down", "across"), [(5, 2, 2), (16, 1, 2), (3, 6, 1), (7, 3, 1)])
 def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: int, across: int) -> None:
     """Every register and address of it, on a model of the unit."""
     rng = np.random.default_rng(1)
     block = TileBlock(rows, down, across, 16, 128, 8192 * (down > 2), 3 * (down < 3), ((2, 4096), (1, 64), (3, 64)))
-    of_bf16 = name == "tile_bf16"
-    numbers = rng.standard_normal if of_bf16 else lambda n: rng.integers(-128, 128, n)
-    kind = BF16.numpy if of_bf16 else np.int8
-    each = 2 if of_bf16 else 1
+    floats = name in ("tile_bf16", "tile_f16")
+    numbers = rng.standard_normal if floats else lambda n: rng.integers(-128, 128, n)
+    kind: Any = {"tile_bf16": BF16.numpy, "tile_f16": np.float16}.get(name, np.int8)
+    each = 2 if floats else 1
     lefts = [np.ascontiguousarray(numbers(8192 // each)).astype(kind).view(np.uint8) for _ in range(down)]
     weights = np.ascontiguousarray(numbers(6 * across * 1024 // each)).astype(kind)
-    sums = emulate(name, block, weights.view(np.uint8), lefts).view(np.float32 if of_bf16 else np.int32)
+    sums = emulate(name, block, weights.view(np.uint8), lefts).view(np.float32 if floats else np.int32)
     groups = 4 // each
     right = weights.reshape(6, across, 16, 16, groups).astype(np.float64)
     left_kind = np.uint8 if name == "tile_u8" else kind
@@ -407,7 +417,7 @@ def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: i
         for i, r in np.ndindex(down, rows):
             line = lefts[i][start + r * 128 :][:64].view(left_kind).astype(np.float64).reshape(16, groups)
             wanted[i, r] += np.einsum("kg,vkng->vn", line, right[step])
-    np.testing.assert_allclose(sums.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3 if of_bf16 else 0)
+    np.testing.assert_allclose(sums.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-3 if floats else 0)
 
 
 NEEDED = ROW.host.features - {"amx_tile", "amx_bf16", "amx_int8"} if ROW.host else frozenset()

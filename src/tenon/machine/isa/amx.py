@@ -1,12 +1,13 @@
 """x86's AMX: products of tiles of up to 16 rows of 64 bytes, in eight registers of their own.
 
 A tile of bf16 has 16 rows of 32 numbers of the left factor, or 16 pairs of rows by 16 columns of the right one, whose
-pairs are words; of bytes 64 numbers and fours.  ``tiles_begin`` says how large the tiles of the registers are, and
-``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_i8`` and ``tile_u8`` (left factors without sign) make
-a block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32 or i32.
+pairs are words; f16 lies alike, and of bytes 64 numbers and fours.  ``tiles_begin`` says how large the tiles of the
+registers are, and ``tiles_end`` gives them up.  Between these ``tile_bf16``, ``tile_f16``, ``tile_i8`` and ``tile_u8``
+(left factors without sign) make a block of sums: from nothing, over all steps of a nest of loops, stored as rows of f32
+or i32.
 
-A step of bf16 adds the sum of the even products and that of the odd ones, each in order from zero, as TDPBF16PS does.
-It takes subnormal operands and results for zeros, which the other forms keep.
+A step of bf16 or f16 adds the sum of the even products and that of the odd ones, each in order from zero, as TDPBF16PS
+and TDPFP16PS do.  These take subnormal results for zeros, and TDPBF16PS subnormal operands, which the other forms keep.
 
 Linux lets a process use the registers once it has asked to (ARCH_REQ_XCOMP_PERM), and refuses where a signal stack is
 too small for them.  Kernels ask when the first of them runs, and compute by vectors where they are refused.
@@ -27,12 +28,13 @@ _TIME = 43.0
 """Measured on a Xeon of the fourth generation: 6.4 ns, where a multiply-add of a vector takes 0.148 ns."""
 
 TILE_BF16 = ProductUnit("tile_bf16", DType.BF16, DType.BF16, DType.F32, (16, 16, 32), _TIME)
+TILE_F16 = ProductUnit("tile_f16", DType.F16, DType.F16, DType.F32, (16, 16, 32), _TIME)
 TILE_I8 = ProductUnit("tile_i8", DType.I8, DType.I8, DType.I32, (16, 16, 64), _TIME)
 TILE_U8 = ProductUnit("tile_u8", DType.U8, DType.I8, DType.I32, (16, 16, 64), _TIME)
 
 REGISTERS = 8
 BEGIN, END = "tiles_begin", "tiles_end"
-_PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
+_PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_f16": "tdpfp16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
 _CONDITION = "defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)"
 
 _READY = f"""\
@@ -186,7 +188,8 @@ def _of(product: str) -> Assembly:
     def text(weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
         return _products(product, weights, inputs, rest, numbers)
 
-    return Assembly(_CONDITION, text, test="tiles_ready", asks=_READY)
+    condition = f"{_CONDITION} && defined(__AMX_FP16__)" if product == "tdpfp16ps" else _CONDITION
+    return Assembly(condition, text, test="tiles_ready", asks=_READY)
 
 
 ASSEMBLY = {

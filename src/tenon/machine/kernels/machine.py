@@ -106,8 +106,9 @@ class Machine:
 
 
 def for_precision(machine: Machine, precision: str) -> Machine:
-    """``machine`` with the blocks for a precision: those of fp16 have vectors of f16, those of bf16 rows of tiles."""
-    units = {"fp16": machine.multiplies(DType.F16), "bf16": machine.tiles(DType.BF16)}
+    """``machine`` with the blocks for a precision: those of fp16 have vectors of f16, or both have rows of tiles."""
+    halves = machine.multiplies(DType.F16) or machine.tiles(DType.F16)
+    units = {"fp16": halves, "bf16": machine.tiles(DType.BF16)}
     return machine if units.get(precision) is None else in_halves(machine)
 
 

@@ -17,10 +17,11 @@ from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, cast, op
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
+from tenon.machine.kernels.storage_types import NARROW
 from tenon.machine.kernels.storage_types import stored as narrowed
 from tenon.network.graph.types import F32, I32, DType
 
@@ -83,7 +84,7 @@ def tile_runs(channels: int, across: int, padded: int = 0) -> list[TileRun]:
 
 def runs_of(s: Conv, across: int) -> list[TileRun]:
     """The runs of a convolution: whole blocks are stored, of floats without products for what only fills the last."""
-    if s.y.block % CHANNELS or s.x.dtype is not DType.BF16:
+    if s.y.block % CHANNELS or s.x.dtype not in NARROW:
         return tile_runs(s.padded, across)
     return tile_runs(s.y.channels, across, s.padded)
 
@@ -130,6 +131,11 @@ def parts(tile: RegisterTiles, extent: tuple[int, int], pitch: int) -> list[tupl
     return [(first, count, rows, count * height) for first, count, rows in segments(width, tile.rows)]
 
 
+def word_type(dtype: DType) -> DType:
+    """The type of words of elements of ``dtype``, as weights and images of floats are read."""
+    return DType.B2 if dtype is DType.BF16 else I32
+
+
 def float_ends(k: Builder, s: Conv) -> tuple[Store, Clear]:
     """What finishes sums, and what stores zeros.  Parameters: bias (padded), mask when ``clear``, operands, y."""
     b = k.param("b", s.padded) if s.bias else None
@@ -163,7 +169,7 @@ def integer_ends(k: Builder, s: IntegerConv) -> tuple[Store, Clear]:
 
 def weight_params(k: Builder, s: Conv, tile: RegisterTiles, steps: int, words: int) -> list[Tensor]:
     """The packed weights of each run, in words."""
-    dtype = DType.B2 if s.weights is DType.BF16 else I32
+    dtype = word_type(s.weights)
     runs = runs_of(s, tile.across)
     return [k.param("w", run.count, steps, run.across, words, CHANNELS, dtype=dtype) for run in runs]
 
@@ -307,16 +313,23 @@ def _row(
     with k.unroll("v", block.across) as v, k.unroll("h", 2) as half:
         acc[v, half] = 0
     with k.loop("q", block.words) as q:
-        value = k.let("x", bitcast(left.word(row, col, turns, q), I32))
-        halves = [k.let("h", each) for each in _halves(value)]
+        value = k.let("x", _bits(left.word(row, col, turns, q)))
+        halves = [k.let("h", each) for each in _halves(value, p.unit.x)]
         with k.unroll("v", block.across) as v:
-            pair = _halves(k.let("w", bitcast(w[o, step, v, q, 0], I32)))
+            pair = _halves(k.let("w", _bits(w[o, step, v, q, 0])), p.unit.x)
             for h, (a, weight) in enumerate(zip(halves, pair, strict=True)):
                 acc[v, h] = acc[v, h] + broadcast(a, CHANNELS) * weight
     with k.unroll("v", block.across) as v:
         into[i, r, v] = into[i, r, v] + (acc[v, 0] + acc[v, 1])
 
 
-def _halves(word: Expr) -> tuple[Expr, Expr]:
-    """The two bf16 of words of i32, the even one first, in f32."""
-    return bitcast(word << 16, F32), bitcast(op("and", word, -65536), F32)
+def _bits(word: Expr) -> Expr:
+    return word if word.type.dtype is I32 else bitcast(word, I32)
+
+
+def _halves(word: Expr, dtype: DType) -> tuple[Expr, Expr]:
+    """The two floats of 16 bits of words of i32, the even one first, in f32."""
+    if dtype is DType.BF16:
+        return bitcast(word << 16, F32), bitcast(op("and", word, -65536), F32)
+    even, odd = (cast(op("and", each, 65535), DType.U16) for each in (word, word >> 16))
+    return cast(bitcast(even, DType.F16), F32), cast(bitcast(odd, DType.F16), F32)

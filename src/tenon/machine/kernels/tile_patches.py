@@ -48,6 +48,7 @@ def supported(s: Conv, machine: Machine) -> bool:
     if unit is None or unit.weights is not s.weights or s.padded % CHANNELS or s.taps < 2 or not s.packed:
         return False
     plain = s.y_step == (1, 1) and s.positions is None and s.groups == 1 and s.dilation[1] == 1 and not s.batch
+    plain = plain and s.x.dtype is not DType.F16
     few = s.x.block == (1 if s.x.dtype is DType.BF16 else 4) and (s.x.block == 1 or s.x.blocks == 1)
     return plain and few and not s.paired and words_of(s) <= _LINE
 

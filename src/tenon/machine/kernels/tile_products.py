@@ -34,6 +34,7 @@ from tenon.machine.kernels.tile_blocks import (
     pitch,
     runs_of,
     weight_params,
+    word_type,
 )
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
@@ -110,7 +111,7 @@ def in_runs(tiles: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
 def tile_products(s: Conv, machine: Machine, tile: RegisterTiles) -> Kernel:
     """Parameters: x, the packed weights of each run, bias (padded), mask when ``clear``, operands, y."""
     k = Builder(f"tiles_{name_of(s)}", f"{described(s)}; {about(tile)}")
-    factors = _factors(k, s, tile, DType.B2)
+    factors = _factors(k, s, tile, word_type(s.x.dtype))
     return _blocks(k, s, machine, tile, factors, float_ends(k, s))
 
 

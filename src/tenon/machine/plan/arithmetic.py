@@ -47,7 +47,7 @@ def attends(machine: Machine, dtype: DType) -> Callable[[HeadSizes], bool] | Non
     """Whether a machine computes attention in one launch, of heads of some sizes; None for one that gains nothing where
     rows and products of two tensors are of ``dtype``, too: one without a matrix unit for it."""
     able = machine.launch is not None and dtype in OPERATIONS and machine.has(OPERATIONS[dtype])
-    able = able or machine.tiles(dtype) is not None
+    able = able or (dtype is DType.BF16 and machine.tiles(dtype) is not None)
     return partial(supported, machine=machine) if able else None
 
 

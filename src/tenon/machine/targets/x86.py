@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tenon.machine.isa.amx import TILE_BF16, TILE_I8, TILE_U8
+from tenon.machine.isa.amx import TILE_BF16, TILE_F16, TILE_I8, TILE_U8
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.byte_tables import LOOKUP4
@@ -130,6 +130,37 @@ TARGETS = (
             "-mamx-int8",
         ),
         host=Host("x86-64", _AVX512 | {"avx512_bf16", "avx512_vnni", "avx512vbmi", "amx_tile", "amx_bf16", "amx_int8"}),
+        group=Group.DESKTOP,
+    ),
+    Target(
+        "x86-64-amx-fp16",
+        Machine(
+            lanes=16,
+            registers=32,
+            block=16,
+            folds_broadcast=True,
+            prefetch=True,
+            products=(DOT4, TILE_BF16, TILE_F16, TILE_I8, TILE_U8),
+            table=LOOKUP4,
+        ),
+        _LINUX,
+        "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi+amx_tile+amx_bf16+amx_int8+amx_fp16",
+        _WIDE,
+        about="x86-64 with AVX-512 and AMX, also of fp16 (Xeon 6 with P-cores)",
+        gcc=(
+            "-march=x86-64-v4",
+            "-mavx512bf16",
+            "-mavx512vnni",
+            "-mavx512vbmi",
+            "-mamx-tile",
+            "-mamx-bf16",
+            "-mamx-int8",
+            "-mamx-fp16",
+        ),
+        host=Host(
+            "x86-64",
+            _AVX512 | {"avx512_bf16", "avx512_vnni", "avx512vbmi", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"},
+        ),
         group=Group.DESKTOP,
     ),
 )

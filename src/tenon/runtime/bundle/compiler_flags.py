@@ -23,6 +23,7 @@ _MACROS = {
     "amx_tile": ("__AMX_TILE__",),
     "amx_bf16": ("__AMX_BF16__",),
     "amx_int8": ("__AMX_INT8__",),
+    "amx_fp16": ("__AMX_FP16__",),
     "dotprod": ("__ARM_FEATURE_DOTPROD",),
     "cortex_a55": ("__ARM_FEATURE_DOTPROD", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"),
     "cortex_a76": ("__ARM_FEATURE_DOTPROD", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"),

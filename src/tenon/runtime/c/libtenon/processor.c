@@ -27,7 +27,7 @@ static const struct {
     {"avx512dq", 7, 0, EBX, 17, ZMM},    {"avx512cd", 7, 0, EBX, 28, ZMM},    {"avx512bw", 7, 0, EBX, 30, ZMM},
     {"avx512vl", 7, 0, EBX, 31, ZMM},    {"avx512vbmi", 7, 0, ECX, 1, ZMM},   {"avx512_vnni", 7, 0, ECX, 11, ZMM},
     {"avx_vnni", 7, 1, EAX, 4, YMM},     {"avx512_bf16", 7, 1, EAX, 5, ZMM},  {"amx_bf16", 7, 0, EDX, 22, TILES},
-    {"amx_tile", 7, 0, EDX, 24, TILES},  {"amx_int8", 7, 0, EDX, 25, TILES},
+    {"amx_tile", 7, 0, EDX, 24, TILES},  {"amx_int8", 7, 0, EDX, 25, TILES},  {"amx_fp16", 7, 1, EAX, 21, TILES},
 };
 
 enum { OSXSAVE = 27 };
