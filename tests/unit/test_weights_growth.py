@@ -61,6 +61,18 @@ def test_weights_grow_where_that_saves_time() -> None:
     assert choose(graph, SETTING, {}) == {}
 
 
+def test_what_is_lost_is_counted_from_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are in the order of their times before layouts are known: the first may not be the fastest."""
+    graph, (conv,) = network(14), {type(operator(node)) for node in network(14)}
+    first, large, small = (each for each in operator(graph.nodes[0]).candidates(site(graph.nodes[0], SETTING))[:3])
+    known = {first: Cost(1.1, 400), large: Cost(1.0, 400), small: Cost(1.11, 100)}
+    monkeypatch.setattr(conv, "candidates", lambda *_: tuple(known))
+    monkeypatch.setattr(conv, "cost", lambda _, here: known[here.algorithm])
+    assert set(choose(graph, SETTING, {}).values()) <= {large.key}
+    known[small] = Cost(1.0 + WORTH / 2, 100)
+    assert set(choose(graph, SETTING, {}).values()) == {small.key}
+
+
 def test_a_budget_that_allows_more_is_used() -> None:
     graph = network(112, *range(3, 10))
     chosen = choose(graph, SETTING, {}, max_weights=1 << 30)
