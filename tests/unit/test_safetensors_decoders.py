@@ -115,12 +115,13 @@ def test_settings_of_texts(tmp_path: Path) -> None:
     tokens = {"bos_token_id": 1, "eos_token_id": [2, 5]}
     folder = write(tmp_path, settings("llama", model, **tokens), named(model, NAMES, 0.0))
     (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.7, "top_k": 20, "do_sample": True}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ x }}", "add_bos_token": True}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ x }}"}))
     (folder / "tokenizer.json").write_text("{}")
     graph = importers.load(folder)
     assert graph.default_sizes
     assert graph.text is not None
-    assert (graph.text.bos, graph.text.eos, graph.text.add_bos, graph.text.context) == (1, (2, 5), True, 256)
+    assert (graph.text.bos, graph.text.eos, graph.text.context) == (1, (2, 5), 256)
+    assert graph.text.ports["length"] == "length"
     assert graph.text.chat_template == "{{ x }}"
     assert graph.text.generation == {"temperature": 0.7, "top_k": 20.0, "do_sample": 1.0}
     assert graph.text.tokenizer is not None

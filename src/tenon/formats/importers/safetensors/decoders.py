@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import FormatError, Problem, UnsupportedError
+from tenon.errors import Problem, UnsupportedError
 from tenon.formats.decompositions.decoder.graph import PORTS, ROOM, decoder_graph, room_of
 from tenon.formats.decompositions.decoder.weights import Weight
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES, DecoderFamily, decoder_config
-from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
-from tenon.formats.model_files.model_file import ModelFile
+from tenon.formats.importers.safetensors.settings import ModelSettings
 from tenon.network.graph.graph import Array, Graph
-from tenon.network.graph.text_model import TextModel, Tokenizer
+from tenon.network.graph.text_model import TextModel
 
 _ENDS = {"embedding": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
 _OF_LAYER = {
@@ -67,7 +66,7 @@ class NamedWeights:
 
 
 def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array]) -> Graph:
-    """The graph of a decoder with its settings of texts, which lie in files beside the weights."""
+    """The graph of a decoder, and what its settings say of texts."""
     tied = settings.content.get("tie_word_embeddings") is True
     weights = NamedWeights(tensors, FAMILIES[settings.model_type], tied=tied)
     context = settings.content.get("max_position_embeddings", ROOM)
@@ -76,54 +75,15 @@ def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mappi
     except RefusedError as refusal:
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
     graph = decoder_graph(builder, config, weights)
-    graph.text = _text_model(builder.file, settings, config.context)
-    return graph
-
-
-def _text_model(file: ModelFile, settings: ModelSettings, context: int) -> TextModel:
-    """The settings of texts in ``config.json``, ``generation_config.json``, ``tokenizer_config.json`` and beside."""
-    generation, tokens = (_object(file, name) for name in ("generation_config.json", "tokenizer_config.json"))
-    merged = {**settings.content, **{key: value for key, value in generation.items() if value is not None}}
-    template = tokens.get("chat_template")
-    own = file.matching("chat_template.jinja")
-    return TextModel(
+    graph.text = TextModel(
         architecture=settings.model_type,
         ports=PORTS,
-        context=context,
-        tokenizer=_tokenizer(file),
-        bos=_token(merged.get("bos_token_id")),
-        eos=_tokens(merged.get("eos_token_id")),
-        pad=_token(merged.get("pad_token_id")),
-        add_bos=tokens.get("add_bos_token") is True,
-        add_eos=tokens.get("add_eos_token") is True,
-        chat_template=own[0].data.decode("utf-8", "replace") if own else template if isinstance(template, str) else "",
-        generation={name: float(n) for name, n in generation.items() if name in _SAMPLING and _is_number(n)},
+        context=config.context,
+        bos=_token(settings.content.get("bos_token_id")),
+        eos=_tokens(settings.content.get("eos_token_id")),
+        pad=_token(settings.content.get("pad_token_id")),
     )
-
-
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "do_sample")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _tokenizer(file: ModelFile) -> Tokenizer | None:
-    """The tokenizer beside the weights."""
-    for form, name in (("tokenizer.json", "tokenizer.json"), ("sentencepiece", "tokenizer.model")):
-        for each in file.matching(name):
-            return Tokenizer(form, each.data)  # type: ignore[arg-type]  # one of its forms
-    return None
-
-
-def _object(file: ModelFile, name: str) -> dict[str, Any]:
-    """The content of a JSON file beside the weights; nothing if there is none.  Raises FormatError."""
-    for each in file.matching(name):
-        content = read_object(each)
-        if content is None:
-            raise FormatError(f"{name}: it is no JSON object; the file is damaged")
-        return content
-    return {}
+    return graph
 
 
 def _token(value: Any) -> int | None:

@@ -48,7 +48,7 @@ _KINDS: dict[str, TextModel] = {
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
     "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
 }
-"""What the tokens of a model are, by its type."""
+"""What the tokens of a model are, by its type; builders of decoders say it themselves."""
 
 
 def recognise(file: ModelFile) -> bool:
@@ -77,13 +77,12 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     size = sum(len(each.data) for each in files)
     builder = GraphBuilder(file, _name(file), shapes, inputs, outputs, max(size, 1 << 24))
     graph = MODELS[settings.model_type](builder, settings, weights)
-    graph.text = _text(file, settings.model_type)
+    graph.text = _text(file, graph.text or replace(_KINDS[settings.model_type], architecture=settings.model_type))
     return graph
 
 
-def _text(file: ModelFile, model_type: str) -> TextModel | None:
+def _text(file: ModelFile, kind: TextModel) -> TextModel | None:
     """The settings of the model's tokens, of the files beside it."""
-    kind = replace(_KINDS[model_type], architecture=model_type)
     return kind if file.folder is None else settings_beside(file.folder, kind)
 
 
