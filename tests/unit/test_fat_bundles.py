@@ -54,18 +54,21 @@ def emulated(target: str, place: Path) -> Path:
     return program
 
 
-ARM = ("aarch64", "aarch64-dotprod", "aarch64-fp16", "aarch64-i8mm", "aarch64-sve256", "aarch64-sve128", "cortex-a53")
+ARM = (
+    *("aarch64", "aarch64-dotprod", "aarch64-fp16", "aarch64-bf16"),
+    *("aarch64-sve256", "aarch64-sve128", "cortex-a53"),
+)
 
 
 def test_processor_decides_on_aarch64(tmp_path: Path) -> None:
-    """By the hardware capabilities; code for SVE registers of another length is never taken."""
+    """By the hardware capabilities; code for registers of SVE or SME of another length is never taken."""
     skip_without_device("aarch64")
     system = Path("/usr/aarch64-linux-gnu")
     if not (system / "lib" / "libc.so.6").exists():
         pytest.skip("there is no C library for AArch64 to run programs with (Debian: libc6-arm64-cross)")
     program, path, plain = emulated("aarch64", tmp_path), tmp_path / "fat.tenon", tmp_path / "plain.tenon"
     path.write_bytes(fat("aarch64", ARM))
-    plain.write_bytes(fat("aarch64", ("aarch64-sve256", "aarch64-sve128")))
+    plain.write_bytes(fat("aarch64", ("aarch64-sve256", "aarch64-sve128", "aarch64-sme")))
 
     def taken(file: Path, processor: str, **environment: str) -> str:
         words = ("qemu-aarch64", "-cpu", processor, "-L", system, program, file)
@@ -73,11 +76,14 @@ def test_processor_decides_on_aarch64(tmp_path: Path) -> None:
 
     assert taken(path, "cortex-a53") in ("aarch64", "cortex-a53")
     assert taken(path, "cortex-a76") == "aarch64-fp16"
-    assert taken(path, "max,sve256=on,sve-default-vector-length=32") in ("aarch64-i8mm", "aarch64-sve256")
+    assert taken(path, "max,sve256=on,sve-default-vector-length=32") in ("aarch64-bf16", "aarch64-sve256")
+    assert taken(path, "max,sme=off,sve=off") == "aarch64-bf16"
     assert taken(plain, "max,sve128=on,sve-default-vector-length=16") == "aarch64-sve128"
     assert taken(plain, "max,sve256=on,sve-default-vector-length=32") == "aarch64-sve256"
     assert "none for this machine" in taken(plain, "max,sve512=on,sve-default-vector-length=64")
     assert "none for this machine" in taken(plain, "cortex-a53")
+    longer = "max,sve512=on,sve-default-vector-length=64,sme512=on,sme-default-vector-length=64"
+    assert taken(plain, longer) == "aarch64-sme"
     assert taken(path, "cortex-a76", TENON_OPEN_TARGET="aarch64") == "aarch64"
 
 
