@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from compiled import assembled
 from lowered import make_site, run_site, settle
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.kernel_ir.text import show
@@ -46,6 +50,19 @@ def test_convolutions_with_operands_are_finished_outside() -> None:
         r'instruction "outer_f32"\(([^;]*);', show(outer_products(DenseConv(x, y), ROW.machine, OuterTiles(1, 1)))
     )
     assert "y[" in instruction
+
+
+@pytest.mark.parametrize("compiler", [("aarch64-linux-gnu-gcc",), ("clang", "--target=aarch64-linux-gnu")])
+def test_other_compilers_take_the_kernels(compiler: tuple[str, ...], tmp_path: Path) -> None:
+    """Those whose assembler does not know SME compile the body alone."""
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"there is no {compiler[0]}")
+    x, y = (Image(1, 16, 4, 4, 4) for _ in "xy")
+    kernel = outer_products(DenseConv(x, y), ROW.machine, OuterTiles(1, 1))
+    text = assembled(kernel, [*compiler, "-std=gnu99", "-Wall", "-Werror", "-march=armv8.2-a"], tmp_path)
+    version = subprocess.run([*compiler, "-dumpversion"], capture_output=True, text=True, check=True).stdout
+    able = int(version.partition(".")[0]) >= (17 if compiler[0] == "clang" else 12)
+    assert ("fmopa" in text) == able
 
 
 @pytest.mark.parametrize(

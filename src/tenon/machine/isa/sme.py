@@ -47,7 +47,9 @@ _PRODUCTS = {
     "outer_u8": ("sumopa", "b"),
 }
 _CLOBBERED = ", ".join(f'"{name}"' for name in ("cc", "memory", "x12", "p0", "p1", "p2", *(f"v{i}" for i in range(32))))
-_CONDITION = "defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)"
+_ASSEMBLERS = "((defined(__clang__) && __clang_major__ >= 17) || (!defined(__clang__) && __GNUC__ >= 12))"
+"""Compilers whose assemblers know the instructions; clang 14 does not take those of vectors from the directive."""
+_CONDITION = f"defined(__aarch64__) && defined(__linux__) && {_ASSEMBLERS}"
 _BYTES_RIGHT = """\
 #ifndef TENON_UNCHECKED_OUTER_PRODUCTS
 static int outer_bytes_right(void) { /* QEMU before 9.0 adds products of bytes to the wrong sums */
