@@ -17,6 +17,7 @@ import tenon
 from integer_models import MODELS, inputs, model, records
 from on_targets import skip_without_device
 from real import DIGITS, ROOT
+from story_model import story_model
 from tenon.machine.toolchain.size import sizes
 from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.runtime.engine.device import RemoteBundle, _probe
@@ -124,6 +125,42 @@ def test_instructions_are_bounded_within_a_tenth(name: str, target: str) -> None
     assert measured - CALLER <= bound.total <= measured * 1.1
     assert bound.calls is not None
     assert bound.total - 50 * len(bound.calls) < sum(bound.calls) < bound.total
+
+
+def test_a_story_model_fits_a_cortex_m4() -> None:
+    """260 k parameters in 8 bits within 512 kB of flash and 128 kB of RAM; instructions of a token at most, of which
+    the emulator counts those of the last one that the cache has room for."""
+    shapes = {"length": "1..1", "past": "0..87"}
+    bundle = tenon.compile(story_model(), target="cortex-m4", shapes=shapes, no_tuning=True)
+    memory, bound = bundle.interface.memory, bundle.instructions
+    code = sizes(bundle.object).code
+    assert memory.constant + code < 320 << 10
+    assert bundle.stack is not None
+    assert memory.mutable + memory.activations + bundle.stack < 128 << 10
+    assert bound is not None, bundle.bounds
+    caches = {value.name: value.type.dims for value in bundle.program.inputs if value.type.rank == 4}
+    state = {name: np.zeros(dims, np.float32) for name, dims in caches.items()}
+    feeds = {"tokens": np.array([[3]]), "length": np.array(1), "past": np.array(87), **state}
+    (measured,) = count(bundle, [feeds]).instructions
+    assert measured - CALLER <= bound.total <= measured * 1.1
+
+
+def test_a_story_model_writes_the_same_text_on_a_cortex_m4() -> None:
+    model, shapes = story_model(), {"length": "1..1", "past": "0..7"}
+    with tenon.open(tenon.compile(model, shapes=shapes)) as engine:
+        tokens = [1]
+        for _ in range(4):
+            tokens.append(int(engine.run({"tokens": np.array([tokens[-1:]])})["logits"].argmax()))
+    skip_without_device("cortex-m4")
+    remote = RemoteBundle(tenon.compile(model, target="cortex-m4", shapes=shapes))
+    state: dict[str, np.ndarray] = {}
+    for at, token in enumerate(tokens[:-1]):
+        (results,) = remote.run([{"tokens": np.array([[token]]), **state}])
+        assert int(results["logits"].argmax()) == tokens[at + 1]
+        kept = {name: array for name, array in results.items() if array.ndim == 4}
+        state = {name.replace("present", "past_key_values"): array for name, array in kept.items()}
+        state["past"] = np.array(at + 1)
+    assert len(set(tokens)) > 3
 
 
 def test_header_and_manifest_state_the_instructions(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,7 +11,7 @@ from tenon.machine.toolchain.control_flow import UnboundedError, functions
 from tenon.machine.toolchain.instruction_bound import InstructionBounds
 
 
-def assembled(**bodies: tuple[str, ...]) -> InstructionBounds:
+def assembled(most: Mapping[str, int] | None = None, /, **bodies: tuple[str, ...]) -> InstructionBounds:
     """Functions from their lines: labels, and instructions with a blank before the operands."""
     text = ""
     for name, body in bodies.items():
@@ -19,7 +20,7 @@ def assembled(**bodies: tuple[str, ...]) -> InstructionBounds:
             mnemonic, _, operands = line.partition(" ")
             text += f"{line}\n" if line.endswith(":") else f"\t{mnemonic}\t{operands}\n"
         text += f"\t.size\t{name}, 4\n"
-    return InstructionBounds(functions(text), LIBRARY)
+    return InstructionBounds(functions(text), LIBRARY, most or {})
 
 
 LIBRARY = {"__aeabi_idiv": 300}
@@ -210,3 +211,13 @@ def test_a_callee_that_changes_registers_of_a_loop_leaves_it_without_bound() -> 
     loop = ("push {r4, lr}", "movs r3, #4", ".LBB0_1:", "bl copy", "subs r3, #1", "bne .LBB0_1", "pop {r4, pc}")
     with pytest.raises(UnboundedError, match="how often the loop"):
         assembled(f=loop, copy=COPY).bound("f")
+
+
+def test_a_loop_whose_iterations_data_decides_runs_as_often_as_it_can() -> None:
+    inner = (".LBB0_2:", "subs r5, #1", "nop", "bne .LBB0_2")
+    code = ("ldr r4, [r0]", ".LBB0_1:", "movs r5, #6", *inner, "subs r4, #1", "bne .LBB0_1", "str r4, [r1]", "bx lr")
+    with pytest.raises(UnboundedError, match="how often the loop"):
+        assembled(f=code).bound("f")
+    with pytest.raises(UnboundedError, match="how often the loop"):
+        assembled({"g": 5}, f=code).bound("f")
+    assert assembled({"f": 5}, f=code).bound("f").instructions == 1 + 5 * (1 + 3 * 6 + 2) + (1 + 3 * 6 + 2) + 2

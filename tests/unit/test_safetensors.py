@@ -65,11 +65,8 @@ def test_texts_are_compared(tmp_path: Path) -> None:
     vectors = np.stack([bert_embedding(BERT, tokens, 2, 2) for tokens in ([3, 1], [4, 1, 5], [3, 1])])
     np.testing.assert_allclose(listed["embeddings"], vectors, atol=1e-5)
     np.testing.assert_allclose(listed["similarities"], vectors @ vectors.T, atol=1e-4)
-    shown = succeeds("run", model, *given, cwd=tmp_path)
-    assert [line.split()[-1] for line in shown.splitlines()[1:]] == ["1.000", f"{vectors[1] @ vectors[0]:.3f}", "1.000"]
-    for more, said in ((("--output", "x.wav"), "is no voice"), (("--text", " wb" * 13), "compiled for 1..12")):
-        done = command("run", model, "--text", " wb", *more, cwd=tmp_path)
-        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+    done = command("run", model, "--text", " wb", "--output", "x.wav", cwd=tmp_path)
+    assert (done.returncode, "is no voice" in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_narrow_types_and_files_of_an_index(tmp_path: Path) -> None:

@@ -100,16 +100,12 @@ def test_a_voice_on_the_command_line(voice: Path, tmp_path: Path) -> None:
     assert shown.startswith("x.wav: 0.01 s of sound")
     assert (len(read_sound(tmp_path / "x.wav").samples), read_sound(tmp_path / "x.wav").rate) == (40, 8000)
     for words, said in (
-        (("--phonemes", "ab"), "--output speech.wav"),
         (("--phonemes", "ab", "--output", "x.npz"), "--output speech.wav"),
         (("--phonemes", "ab", "--output", "x.wav", "--top", "3"), "--top: no effect"),
         (("--phonemes", "xy", "--output", "x.wav"), "the voice has"),
     ):
         done = command("run", voice, *words, cwd=tmp_path)
         assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
-    voice.with_name("voice.onnx.json").unlink()
-    done = command("run", voice, "--text", "a", "--output", "x.wav", cwd=tmp_path)
-    assert (done.returncode, "is no voice" in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_phonemes_of_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,16 +119,11 @@ def test_a_sound_is_written_down_in_pieces(recognizer: Recognizer) -> None:
 def test_a_sound_on_the_command_line(folder: Path, tmp_path: Path) -> None:
     samples = np.clip(sound(2), -1, 1)
     write_wav(tmp_path / "x.wav", np.repeat(samples, 2), 2 * RATE)
-    shown = succeeds("run", folder, tmp_path / "x.wav", cwd=tmp_path)
-    assert set(shown.split()) <= {word[1:] for word in WORDS}
     listed = json.loads(succeeds("run", folder / "model.safetensors", tmp_path / "x.wav", "--json", cwd=tmp_path))
-    assert listed["text"] == shown.strip() == listed["segments"][0]["text"]
-    for words, said in (
-        (("x.wav", "--language", "en"), "the language 'en' is not known"),
-        (("x.wav", "--features", "mfcc"), "speech is written down"),
-    ):
-        done = command("run", folder, *words, cwd=tmp_path)
-        assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+    assert listed["text"] == listed["segments"][0]["text"]
+    assert set(listed["text"].split()) <= {word[1:] for word in WORDS}
+    done = command("run", folder, "x.wav", "--features", "mfcc", cwd=tmp_path)
+    assert (done.returncode, "speech is written down" in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_pieces_end_where_it_is_quiet() -> None:
@@ -146,6 +141,8 @@ def test_pieces_end_where_it_is_quiet() -> None:
 def test_a_network_without_text_is_refused(recognizer: Recognizer) -> None:
     with pytest.raises(InputError, match="is no network for speech to text"):
         Recognizer(recognizer.decoder, recognizer.decoder)
+    with pytest.raises(InputError, match="the language 'en' is not known"):
+        Recognizer(recognizer.encoder, recognizer.decoder, "en")
 
 
 def graph(tensors: dict[str, Array]) -> Graph:

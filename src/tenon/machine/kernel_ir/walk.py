@@ -53,6 +53,16 @@ def indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
             yield from e.facts
 
 
+def run_time_iterations(kernel: Kernel) -> int:
+    """The most iterations of any loop of which only a run knows how often it runs; 0: there is none."""
+    known_in_a_run = {s.var for s in statements(kernel.body) if isinstance(s, Bind)} | set(kernel.sizes)
+    loops = [s.var for s in statements(kernel.body) if isinstance(s, Loop)]
+    bounds = (atom.vars for var in loops for index in var.below for atom, _ in index.terms)
+    if not any(own & known_in_a_run for own in bounds):
+        return 0
+    return max(var.most() + 1 for var in loops)
+
+
 def operations(kernel: Kernel) -> dict[str, Op]:
     """The operations that a kernel computes, by name: the first of each."""
     named: dict[str, Op] = {}

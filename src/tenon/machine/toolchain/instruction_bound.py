@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from tenon.machine.toolchain.control_flow import (
     RETURN,
@@ -47,10 +49,19 @@ _PARAMETERS = ("r0", "r1", "r2", "r3")
 
 
 class InstructionBounds:
-    """Bounds for the functions of a program.  ``library`` are the most instructions of functions defined elsewhere."""
+    """Bounds for the functions of a program.  ``library`` are the most instructions of functions defined elsewhere.
 
-    def __init__(self, functions: Mapping[str, AssemblyFunction], library: Mapping[str, int]) -> None:
-        self._functions, self._library = functions, library
+    ``most`` are the most iterations of any loop of a function, for loops that run as often as data says: compilers
+    unroll and join iterations, they do not make more of them.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, AssemblyFunction],
+        library: Mapping[str, int],
+        most: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._functions, self._library, self.most = functions, library, most
         self._done: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[int, set[frozenset[str]]]] = {}
         self._changes: dict[str, tuple[dict[int, set[int]], dict[int, set[str]]]] = {}
         self._running: list[str] = []
@@ -140,6 +151,14 @@ def _written(function: AssemblyFunction, loop: NaturalLoop) -> set[str]:
             state.execute(one)
         changed |= {k for k, v in state.values.items() if isinstance(k, str) and before.get(k) != v}
     return changed
+
+
+class _Iteration(NamedTuple):
+    """The ways out of a loop's body, the symbols that stand for what it changes, and the registers at its end."""
+
+    edges: list[Edge]
+    symbols: dict[int, str | Value]
+    state: Registers
 
 
 class _Run:
@@ -237,13 +256,34 @@ class _Run:
         del self._calls[calls:], self._undecided[undecided:]
         each = self._program.blocks - blocks
         if counted is None:
-            return self._executed(loop, state)
+            return self._uncounted(loop, state)
         if counted.decidable and self._program.blocks + counted.iterations * each < _DETAIL:
             with suppress(UnboundedError):
                 return self._executed(loop, state)
             del self._undecided[undecided:]
         self._undecided += counted.undecided
         return counted.edges
+
+    def _uncounted(self, loop: NaturalLoop, state: Registers) -> list[Edge]:
+        """A loop iteration by iteration; where data decides how often it runs, as often as it can."""
+        most = self._program.most.get(self._function.name)
+        if most is None:
+            return self._executed(loop, state)
+        calls, undecided = len(self._calls), len(self._undecided)
+        with suppress(UnboundedError):
+            return self._executed(loop, state.copy())
+        del self._calls[calls:], self._undecided[undecided:]
+        one = self._iteration(loop, state)
+        if one is None or one.state.read("sp") != state.read("sp"):
+            raise UnboundedError(f"the loop of {self._function.name} whose iterations data decides moves the stack")
+        each = max(edge.cost for edge in one.edges if edge.target == loop.header)
+        left = [edge for edge in one.edges if edge.target != loop.header]
+        for edge in left:
+            edge.cost += most * each
+            for name in one.symbols.values():
+                edge.state.forget(name)
+            edge.state.flags = None
+        return left
 
     def _executed(self, loop: NaturalLoop, state: Registers) -> list[Edge]:
         """A loop iteration by iteration."""
@@ -273,6 +313,15 @@ class _Run:
 
     def _counted(self, loop: NaturalLoop, state: Registers) -> CountedLoop | None:
         """A loop of which all iterations are alike; None: the iterations of this one are not known."""
+        mark = len(self._undecided)
+        one = self._iteration(loop, state)
+        if one is None or one.state.read("sp") != state.read("sp"):
+            return None
+        iterations = Iterations(state, one.symbols, one.state)
+        return iterations.counted(self._function, loop.header, one.edges, self._undecided[mark:])
+
+    def _iteration(self, loop: NaturalLoop, state: Registers) -> _Iteration | None:
+        """One iteration, whichever it is: what changes begins with symbols.  None for a loop that never repeats."""
         words, mark = self._words[loop.header], len(self._undecided)
         base = state.read("sp")
         while True:
@@ -297,8 +346,5 @@ class _Run:
                 if not isinstance(name, str) and name[0] == base[0] and end.values.get(name) != value
             } - words
             if not stale:
-                break
+                return _Iteration(edges, symbols, end)
             words |= stale
-        if end.read("sp") != base:
-            return None
-        return Iterations(state, symbols, end).counted(self._function, loop.header, edges, self._undecided[mark:])

@@ -37,10 +37,16 @@ class StaticBounds:
 
 
 def static_bounds(
-    compiler: Compiler, target: Target, texts: Sequence[str], header: str, entries: Mapping[str, Sequence[str]]
+    compiler: Compiler,
+    target: Target,
+    texts: Sequence[str],
+    header: str,
+    entries: Mapping[str, Sequence[str]],
+    iterations: Mapping[str, int],
 ) -> StaticBounds:
     """The bounds of a network for a target without operating system.  ``texts`` are its translation units, ``entries``
-    its entry points, with the functions that each calls for its kernels; the first one names the network."""
+    its entry points, with the functions that each calls for its kernels; the first one names the network.
+    ``iterations`` are the most of any loop of a kernel, for kernels of which data decides how often loops run."""
     name = next(iter(entries))
     extra = ("-Wno-unused-function",) if len(texts) > 1 else ()
     printed = [compiler.assembly({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))]
@@ -53,7 +59,7 @@ def static_bounds(
         return StaticBounds(stack, {}, "instructions are counted for Arm's Cortex-M")
     try:
         code = {symbol: function for text in printed for symbol, function in functions(text).items()}
-        program = InstructionBounds(code, library_instructions(target))
+        program = InstructionBounds(code, library_instructions(target), iterations)
         bounds = {entry: _instructions(program.bound(entry), name, kernels) for entry, kernels in entries.items()}
         return StaticBounds(stack, bounds)
     except UnboundedError as error:

@@ -17,6 +17,7 @@ from tenon.formats.wire.encryption import Key, read_key
 from tenon.machine.codegen.backend import Unit
 from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.comments import harmless
+from tenon.machine.kernel_ir.walk import run_time_iterations
 from tenon.machine.plan.program import Program
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
@@ -177,7 +178,9 @@ class Bundle:
             return None
         programs = (self.program, *self.more)
         entries = {p.name: [step.function for step in own] for p, own in zip(programs, self.unit.steps, strict=True)}
-        return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries)
+        launches = (launch for own in self.unit.steps for launch in own)
+        most = {each.function: n for each in launches if (n := run_time_iterations(each.call.kernel))}
+        return static_bounds(self.compiler, self.target, self.unit.split(), self.header, entries, most)
 
     @cached_property
     def library_calls(self) -> LibraryCalls | None:
