@@ -180,7 +180,7 @@ def _setting(options: Options, target: Target) -> Setting:
     assert options.strassen is not None
     usual = options.winograd is None  # on a target without an operating system
     in_integers = INTEGER_WINOGRAD_BYTES if usual else math.inf if options.winograd else 0
-    limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers)
+    limits = Limits(options.winograd or 0, options.strassen, max_winograd_error, in_integers, options.bf16x3)
     machine = replace(target.machine, threads=options.threads or target.machine.threads)
     return Setting(machine, limits, threads=_most_threads(options, target))
 
@@ -211,6 +211,7 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "strassen": options.strassen,
         "size_classes": options.size_classes,
         "max_winograd_error": options.max_winograd_error,
+        "bf16x3": options.bf16x3,
         "max_weights": options.max_weights,
         "ram": options.ram,
         "verify": options.verify,

@@ -244,6 +244,10 @@ class Options:
     """Largest error, relative to the RMS of an output channel, that Winograd's algorithm may add, including the
     rounding of transformed weights and inputs to 16 bits."""
 
+    bf16x3: bool = False
+    """Convolutions of f32 may be computed as three products of bf16, on x86 with AMX: their error is stated with that
+    of Winograd's algorithm."""
+
     max_weights: Annotated[int, least(0)] | None = None
     """Maximum size of the packed weights in bytes; fast algorithms increase it.  Without it they may grow by more than
     half where that saves at least 5 % of the estimated time."""
@@ -399,6 +403,7 @@ class OptionKeywords(TypedDict, total=False):
     strassen: Literal[0, 1, 2] | None
     size_classes: int | None
     max_winograd_error: float | None
+    bf16x3: bool | None
     max_weights: int | None
     ram: int | str | None
     context: int | None

@@ -66,6 +66,11 @@ def tiles() -> Conv:
     return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
 
 
+def blocks_of_vectors() -> Conv:
+    x, y = (Image(1, n, 5, 5, 16) for n in (48, 32))
+    return Conv(x, y, (3, 3), top=1, left=1)
+
+
 def matrices() -> Conv:
     """Two matrices that a run computes."""
     x, y = (Image(2, n, 1, 9, n, dtype=DType.BF16) for n in (14, 20))
@@ -95,6 +100,7 @@ PROBLEMS: dict[str, Problem] = {
     "tile-products": (tiles(),),
     "tile-patches": (patches(),),
     "tile-matrices": (matrices(),),
+    "tile-bf16x3": (blocks_of_vectors(),),
     "direct": (convolution((3, 5), (7, 5)),),
     "tiled": (convolution((3, 5), (7, 5)),),
     "vector": (convolution((3, 5), (1, 1), (1, 1)),),
@@ -118,7 +124,7 @@ PROBLEMS: dict[str, Problem] = {
 """A problem to which the algorithm of that name applies."""
 UNITS = {
     "tensor-tiled": (MMA_F16,),
-    **dict.fromkeys(("tile-products", "tile-patches", "tile-matrices"), (TILE_BF16,)),
+    **dict.fromkeys(("tile-products", "tile-patches", "tile-matrices", "tile-bf16x3"), (TILE_BF16,)),
     "tensor-staged": (MMA_F16_K16,),
     **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
@@ -139,7 +145,8 @@ LAUNCHES: dict[str, Any] = {"launch": Launch(copies=True), "spaces": (SHARED,)}
 
 
 def every(kind: type[Algorithm], problem: Problem, machine: Machine = MACHINE) -> Sequence[Algorithm]:
-    return kind.candidates(problem, machine, Limits(), EVERY) if kind.applies(problem, machine) else ()
+    limits = Limits(bf16x3=True)
+    return kind.candidates(problem, machine, limits, EVERY) if kind.applies(problem, machine) else ()
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS, ids=lambda kind: kind.name)

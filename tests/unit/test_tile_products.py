@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -14,15 +15,19 @@ import pytest
 
 import tenon
 from check_kernels import check
+from command_line import run_main
 from interpret import interpret
 from lowered import make_site, run_site, settle
 from onnx_models import model, node, random
+from tenon.cli import main
 from tenon.formats import importers
+from tenon.machine.algorithms import tile_splits
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
+from tenon.machine.algorithms.tile_splits import TileSplits
 from tenon.machine.isa import assembly
 from tenon.machine.isa.amx import BEGIN, REGISTERS, TILE_BF16, TILE_I8, TILE_U8, TileBlock
 from tenon.machine.isa.base import ProductUnit
@@ -229,6 +234,31 @@ def test_products_of_two_matrices(left: tuple[int, ...], right: tuple[int, ...])
     (expected,) = operator.evaluate(arrays)
     atol = 2e-2 * float(np.abs(expected.astype(np.float32)).max())
     np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "more"),
+    [
+        ((1, 48, 5, 6), (40, 48, 3, 3), {"pads": (1, 1, 1, 1)}),
+        ((2, 32, 3, 4), (16, 32, 1, 1), {}),
+        ((1, 20, 7, 7), (33, 20, 3, 3), {"strides": (2, 2)}),
+    ],
+)
+def test_three_products_of_bf16_are_within_the_stated_error(
+    x: tuple[int, ...], w: tuple[int, ...], more: dict[str, Any]
+) -> None:
+    """And far beyond one product's, which is why three are made; only where they are asked for."""
+    rng, op = np.random.default_rng(9), Operator(**more)
+    arrays: list[Array] = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, w[:1])]
+    site = make_site(op, arrays, ROW.machine, (1, 2))
+    assert not any(isinstance(each, TileSplits) for each in op.candidates(site))
+    site = replace(site, limits=Limits(bf16x3=True))
+    algorithm = next(each for each in op.candidates(site) if isinstance(each, TileSplits))
+    (result,) = run_site(op, settle(op, replace(site, algorithm=algorithm), surplus=1), arrays)
+    expected = op.reference(*(each.astype(np.float64) for each in arrays))
+    rms = np.sqrt(np.square(expected - arrays[2].reshape(1, -1, 1, 1)).mean((0, 2, 3), keepdims=True))
+    worst = float((np.abs(result - expected) / rms).max())
+    assert 1e-7 < worst < tile_splits.ERROR
 
 
 def operator_cases() -> Iterator[Case]:
@@ -481,3 +511,21 @@ def test_averages_of_images_of_bf16_are_made_of_their_blocks() -> None:
     between = names[names.index(next(name for name in names if name.startswith("depthwise"))) :]
     assert any(name.startswith("add_plane") for name in between)
     assert not any(name.startswith("reorder") for name in between[:-2])
+
+
+def test_three_products_are_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is stated, and the manifest says what was asked for."""
+    weights = {"w": random(64, 64, 1, 1), "v": random(64, 64, 1, 1)}
+    nodes = [node("Conv", ["x", "w"], ["h"]), node("Relu", ["h"], ["r"]), node("Conv", ["r", "v"], ["y"])]
+    file = model(nodes, {"x": [1, 64, 14, 14]}, ["y"], weights).SerializeToString()
+    plain, asked = (tenon.compile(file, target=NAME, bf16x3=allowed).program for allowed in (False, True))
+    assert not any(call.kernel.name.startswith("split") for call in plain.calls)
+    assert sum(call.kernel.name.startswith("split") for call in asked.calls) == 2
+    assert plain.error < tile_splits.ERROR <= asked.error
+    (tmp_path / "net.onnx").write_bytes(file)
+    command = ["compile", str(tmp_path / "net.onnx"), "--target", NAME, "--bf16x3", "--emit", "manifest"]
+    assert run_main(main, [*command, "-o", str(tmp_path / "made")]) == 0
+    capsys.readouterr()
+    stated = json.loads((tmp_path / "made" / "manifest.json").read_text())
+    assert "bf16x3" in json.dumps(stated)
+    assert stated["error"] >= tile_splits.ERROR

@@ -150,6 +150,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--strassen",
         "--size-classes",
         "--max-winograd-error",
+        "--bf16x3",
         "--dot2",
         "--no-tuning",
         "--table",

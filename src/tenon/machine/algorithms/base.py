@@ -76,13 +76,15 @@ class Limits:
     ``winograd`` is the largest tile of Winograd's algorithm, 0 for none, and ``max_winograd_error`` the largest error
     over the RMS of an output channel that it may add.  ``integer_winograd`` is the most bytes that the weights of a
     layer may take by Winograd's algorithm in integers, which is exact.  ``strassen`` says how often Strassen's may
-    halve a product, 0 for never; each time makes weights 7/4 as large.
+    halve a product, 0 for never; each time makes weights 7/4 as large.  ``bf16x3``: products of f32 may be computed as
+    three of bf16.
     """
 
     winograd: int = 4
     strassen: int = 2
     max_winograd_error: float = math.inf
     integer_winograd: float = math.inf
+    bf16x3: bool = False
 
 
 @dataclass(frozen=True)

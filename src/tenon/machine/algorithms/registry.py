@@ -31,6 +31,7 @@ from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
+from tenon.machine.algorithms.tile_splits import TileSplits
 from tenon.machine.algorithms.tiled import Tiled
 from tenon.machine.algorithms.vector_product import VectorProduct
 from tenon.machine.algorithms.winograd import Winograd
@@ -70,6 +71,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TileProducts,
     TilePatches,
     TileMatrices,
+    TileSplits,
     SeparableTiled,
     SeparableStaged,
     InTurn,
