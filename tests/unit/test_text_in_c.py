@@ -6,7 +6,7 @@ import ctypes
 import random
 import unicodedata
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from text_vocabularies import PIECES, TEXTS, gguf, sentence_pieces, word_pieces
 pytest.importorskip("tokenizers")
 
 LETTERS = " \t\n\r  'sStTlLrReEvVmMdD\u017fabchino0123456789.,!?-_()[]{}<>|`~^$+=@#%&*/\\\"\u00e9\u00fc\u00df"
+MARKS = "\u0301\u0323\u0308\u093c\u3099\u1100\u1161\u11a8\uac00\uac01aeouAO\u0915\u304b\u1e69\ufb01\u212b"
 OTHERS = "\u4f60\u597d\u0301\u0939\u093f\u0e01\u200b\u3000\u00a0\U0001f600\u2163\u00bd\u0300\u01c5\u02b0\u2581\u0130"
 WORDS = ("the", " cat", "ing", *SPECIAL, "<s>", "[CLS]", "<0x41>", "don't", "we'LL", "\n\n", "   ", "12345")
 
@@ -73,6 +74,11 @@ def word_splits() -> dict[str, Any]:
     return definition
 
 
+def normalised(form: str) -> dict[str, Any]:
+    """As Qwen's files have it."""
+    return {**byte_pairs(), "normalizer": {"type": form}}
+
+
 DEFINITIONS = {
     **{pre: split_by(pre) for pre in ("llama-bpe", "gpt-4o", "deepseek-llm")},
     "own": byte_pairs(),
@@ -81,6 +87,8 @@ DEFINITIONS = {
     "unigrams": unigrams(),
     "BERT": tokenizer_json(word_pieces(), [2], [3]),
     "word splits": word_splits(),
+    "NFC": normalised("NFC"),
+    "NFKD": normalised("NFKD"),
 }
 
 
@@ -100,7 +108,7 @@ def random_texts(count: int, seed: int) -> list[str]:
     old = unicodedata.ucd_3_2_0  # some libraries know no newer characters
     known = [chr(i) for i in range(0x20, 0x30000) if old.category(chr(i)) not in ("Cn", "Cs", "Co")]
     for _ in range(count):
-        pools = [LETTERS, LETTERS, OTHERS, WORDS, known] if rng.random() < 0.5 else [LETTERS, WORDS]
+        pools = [LETTERS, LETTERS, MARKS, OTHERS, WORDS, known] if rng.random() < 0.5 else [LETTERS, WORDS]
         made.append("".join(rng.choice(rng.choice(pools)) for _ in range(rng.randrange(30))))
     return made
 
@@ -145,7 +153,7 @@ def test_damaged_tables_are_refused(functions: ctypes.CDLL) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalizer": {"type": "NFKC"}}, "the tables in C lack the normalizer NFKC"),
+        ({"normalizer": {"type": "Nmt"}}, "the tables in C lack the normalizer Nmt"),
         ({"pre_tokenizer": {"type": "UnicodeScripts"}}, "the pre-tokenizer UnicodeScripts"),
         ({"post_processor": {"type": "Other"}}, "the post-processor Other"),
         ({"model": {"type": "WordLevel", "vocab": {"a": 0}}}, "models of the kind WordLevel"),
@@ -164,6 +172,19 @@ def test_other_patterns_are_refused(pattern: str) -> None:
     definition["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
     with pytest.raises(UnsupportedError, match="the regular expression"):
         text_tables(definition, [])
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKD"])
+def test_normal_forms(form: Literal["NFC", "NFKD"], functions: ctypes.CDLL) -> None:
+    """Tokens are bytes where nothing is merged, so the normal form can be read off them."""
+    plain = {**normalised(form), "added_tokens": []}
+    plain["model"] = {**plain["model"], "merges": []}
+    text, rng = TextInC(functions, text_tables(plain, [])), random.Random(4)
+    for _ in range(400):
+        string = "".join(rng.choice(MARKS) for _ in range(rng.randrange(12)))
+        tokens = text.encode(string.encode())
+        assert isinstance(tokens, list)
+        assert b"".join(map(text.piece, tokens)).decode() == unicodedata.normalize(form, string)
 
 
 @pytest.mark.slow

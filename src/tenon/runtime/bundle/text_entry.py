@@ -10,8 +10,8 @@ from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, size_ranges
 
 SOURCES = (
-    *("text.h", "text_tables.h", "text_words.h", "text_generate.h"),
-    *("text_tables.c", "text_words.c", "text_encode.c", "text_sampling.c", "text_generate.c"),
+    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_generate.h"),
+    *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)

@@ -1,7 +1,8 @@
+#include "text_form.h"
 #include "text_words.h"
 #include <string.h>
 
-enum { STEP_PREPEND = 1, STEP_REPLACE, STEP_MAP, STEP_PREPEND_ONCE, STEP_PREPEND_FIRST };
+enum { STEP_PREPEND = 1, STEP_REPLACE, STEP_MAP, STEP_PREPEND_ONCE, STEP_PREPEND_FIRST, STEP_FORM };
 enum { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_WITH_NEXT };
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 enum { ENTRY_ACCEPT = 0x8000, ENTRY_DEAD = 0x7fff };
@@ -124,6 +125,7 @@ static size_t stepped(Encoding *e, const Step *step, int first, const uint8_t *f
   switch (step->kind) {
     case STEP_REPLACE: return replaced(base, step, from, length, to);
     case STEP_MAP: return mapped(e->text, from, length, to);
+    case STEP_FORM: return tenon_text_form(e->text, from, length, to, e->words);
     case STEP_PREPEND: return prepended(sign, step->from_length, from, length, to);
     case STEP_PREPEND_ONCE: return prepended(sign, begins ? 0 : step->from_length, from, length, to);
     default: return prepended(sign, begins || !first ? 0 : step->from_length, from, length, to);

@@ -13,9 +13,9 @@ import numpy as np
 from tenon.errors import Problem, UnsupportedError
 from tenon.runtime.text.character_sets import category
 
-PREPEND, REPLACE, MAP, PREPEND_ONCE, PREPEND_FIRST = range(1, 6)
+PREPEND, REPLACE, MAP, PREPEND_ONCE, PREPEND_FIRST, FORM = range(1, 7)
 """Kinds of steps: put a text in front, replace one by another, replace characters by the map, put a text in front
-unless it is there, and that at the beginning of the whole text only."""
+unless it is there, that at the beginning of the whole text only, and a normal form of Unicode."""
 
 
 class NormalStep(NamedTuple):
@@ -28,10 +28,11 @@ class NormalStep(NamedTuple):
 
 @dataclass(frozen=True)
 class NormalSteps:
-    """All steps in order, and the texts that take the place of characters."""
+    """All steps in order, the texts that take the place of characters, and the name of the normal form."""
 
     steps: tuple[NormalStep, ...]
     map: Mapping[int, str]
+    form: str = ""
 
 
 def unsupported(what: str) -> UnsupportedError:
@@ -42,22 +43,25 @@ def unsupported(what: str) -> UnsupportedError:
 
 def normal_steps(normalizer: Mapping[str, Any] | None) -> NormalSteps:
     """The steps of a tokenizer.json's normalizer.  Raises UnsupportedError for what the tables lack."""
-    steps, changes = list[NormalStep](), list[Callable[[str], str]]()
+    steps, changes, forms = list[NormalStep](), list[Callable[[str], str]](), list[str]()
     for part in flattened(normalizer, "normalizers"):
         kind = part.get("type")
         if kind == "Prepend":
             steps.append(NormalStep(PREPEND, part["prepend"]))
         elif kind == "Replace" and isinstance(part["pattern"].get("String"), str):
             steps.append(NormalStep(REPLACE, part["pattern"]["String"], part["content"]))
+        elif kind in ("NFC", "NFD", "NFKC", "NFKD"):
+            steps.append(NormalStep(FORM))
+            forms.append(str(kind))
         elif kind in ("BertNormalizer", "Lowercase"):
             if not changes:
                 steps.append(NormalStep(MAP))
             changes.append(_bert(part) if kind == "BertNormalizer" else _lower)
         else:
             raise unsupported(f"the normalizer {kind}")
-    if len(changes) > 1:
+    if len(changes) > 1 or len(forms) > 1:
         raise unsupported("several maps of characters")
-    return NormalSteps(tuple(steps), _mapped(changes[0]) if changes else {})
+    return NormalSteps(tuple(steps), _mapped(changes[0]) if changes else {}, "".join(forms))
 
 
 def flattened(step: Mapping[str, Any] | None, parts: str) -> list[Mapping[str, Any]]:
@@ -122,12 +126,12 @@ def _mapped(change: Callable[[str], str]) -> dict[int, str]:
 
 
 @cache
-def growth(steps: Sequence[NormalStep], longest: int) -> tuple[int, int]:
+def growth(steps: Sequence[NormalStep], longest: int, form: int = 1) -> tuple[int, int]:
     """A factor and a number of bytes by which a text becomes longer at most; ``longest`` is the most that a character
-    of the map grows by."""
+    of the map grows by, and ``form`` that of the normal form."""
     factor, more = 1, 0
     for step in steps:
         text, other = len(step.text.encode()), len(step.other.encode())
-        times = {REPLACE: max(1, -(-other // max(text, 1))), MAP: longest}.get(step.kind, 1)
-        factor, more = factor * times, more * times + (text if step.kind not in (REPLACE, MAP) else 0)
+        times = {REPLACE: max(1, -(-other // max(text, 1))), MAP: longest, FORM: form}.get(step.kind, 1)
+        factor, more = factor * times, more * times + (text if step.kind not in (REPLACE, MAP, FORM) else 0)
     return factor, more

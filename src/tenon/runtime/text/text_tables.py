@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tenon.network.graph.dtype import Array
+from tenon.runtime.text.normal_forms import NormalForm, normal_form
 from tenon.runtime.text.normal_steps import NormalStep, NormalSteps, growth, normal_steps, unsupported
 from tenon.runtime.text.pattern_automata import Automata, automata
 from tenon.runtime.text.token_bytes import token_bytes, vocabulary
@@ -34,6 +35,7 @@ HEAD = (
     *("map_starts", "map_texts", "name_starts", "names", "piece_starts", "pieces", "name_mask", "name_slots"),
     *("pair_mask", "pair_slots", "pairs", "byte_tokens", "scores", "special_count", "special_rows", "special_bits"),
     *("first", "first_tokens", "last", "last_tokens", "ends", "end_tokens", "longest_word"),
+    *("form_pages", "form_numbers", "form_entries", "form_points", "form_pair_count", "form_pairs"),
 )
 """The names of the numbers at the beginning."""
 
@@ -62,7 +64,7 @@ class _Tables:
         rules, normal = word_rules(self._definition.get("pre_tokenizer")), self._normal()
         self._head |= {"magic": MAGIC, "version": VERSION, "vocabulary": len(self._pieces)}
         self._put_model(rules)
-        self._put_steps(NormalSteps((*normal.steps, *rules.steps), normal.map))
+        self._put_steps(NormalSteps((*normal.steps, *rules.steps), normal.map, normal.form))
         self._put_splits(rules)
         self._put_names(rules.bytes)
         self._put_added(normal)
@@ -147,9 +149,29 @@ class _Tables:
         rows = [[step.kind, *first, *second] for step, (first, second) in zip(steps, texts, strict=True)]
         self._head["steps"] = len(steps)
         self._add_section("step_rows", np.array(rows, np.uint32))
-        self._head["growth"], self._head["added_bytes"] = growth(steps, max(factor, 1))
+        longest = self._put_form(normal_form(normal.form)) if normal.form else 1
+        self._head["growth"], self._head["added_bytes"] = growth(steps, max(factor, 1), longest)
         if normal.map:
             self._put_map(normal.map)
+
+    def _put_form(self, form: NormalForm) -> int:
+        """The tables of a normal form; the most by which a character grows."""
+        entries: dict[tuple[tuple[int, ...], int], int] = {((), 0): 0}
+        numbers, points, rows = np.zeros(0x110000, np.uint16), list[int](), [(0, 0, 0)]
+        for point in {**form.parts, **form.classes}:
+            key = (form.parts.get(point, ()), form.classes.get(point, 0))
+            if key not in entries:
+                entries[key] = len(rows)
+                rows.append((len(points), len(key[0]), key[1]))
+                points += key[0]
+            numbers[point] = entries[key]
+        self._put_pages("form_pages", "form_numbers", numbers)
+        self._add_section("form_entries", np.array(rows, np.uint32))
+        self._add_section("form_points", np.array(points, np.uint32))
+        self._head["form_pair_count"] = len(form.pairs) if form.composed else 0
+        self._add_section("form_pairs", form.pairs)
+        grown = (len("".join(map(chr, parts)).encode()) // len(chr(p).encode()) for p, parts in form.parts.items())
+        return 1 + max((*grown, 3))  # a syllable of Hangul becomes three letters
 
     def _text(self, text: str) -> tuple[int, int]:
         """Where a text is put, and its bytes."""
