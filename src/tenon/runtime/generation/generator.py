@@ -51,8 +51,7 @@ class Generator:
 
         generator = tenon.Generator("model.gguf", threads=4)
         print(generator.generate("Once upon a time", max_tokens=50).text)
-        for piece in generator.stream([{"role": "user", "content": "Hello"}], temperature=0.7, seed=1):
-            print(piece, end="", flush=True)
+        answer = generator.generate([{"role": "user", "content": "Hello"}], temperature=0.7, seed=1)
 
     ``model`` is a model, which is compiled with ``options`` (fields of ``tenon.Options``), a bundle, or an engine.
     The caches keep the tokens of the last text: what the next prompt has in common with it is not computed again.
