@@ -45,6 +45,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.flash_attention import flash_attention
 from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -323,14 +324,16 @@ def test_depthwise_and_1x1_convolutions_in_one_launch(device: str) -> None:
         np.testing.assert_allclose(a, b, atol=(3e-3 if narrow else 1e-5) * float(np.abs(b).max()))
 
 
-def of_heads(s: HeadSizes) -> Launched:
+def of_heads(s: HeadSizes, kernel: Kernel) -> Launched:
     """Attention in one launch, with the results of the reference."""
     rng = np.random.default_rng(0)
-    shapes = [(s.batch, s.count, rows, s.depth) for rows in (s.queries, s.keys, s.keys)]
+    shared = s.count // s.group
+    heads = (s.count, s.queries, s.depth), (shared, s.keys, s.depth), (shared, s.keys, s.channels)
+    shapes = [(s.batch, *dims) for dims in heads]
     arrays = [rng.standard_normal(shape).astype(s.dtype.numpy) for shape in shapes]
     expected = HeadAttention(s.scale, s.merged).reference(*arrays)
     bits = [a.reshape(-1) if s.dtype is DType.F16 else a.reshape(-1).view(np.uint16) for a in (*arrays, 0 * expected)]
-    call = Launched("attention", attention(s), bits, [])
+    call = Launched("attention", kernel, bits, [])
     call.expected[:] = [*bits[:3], expected.astype(np.float32).reshape(-1)]
     return call
 
@@ -343,9 +346,14 @@ def test_attention_in_one_launch() -> None:
         HeadSizes(2, 18, 70, 32, 0.2, DType.F16, merged=True, batch=2),
         HeadSizes(1, 49, 50, 64, 0.125, DType.BF16, merged=True),
     ]
-    calls = [of_heads(s) for s in sizes]
+    long = [
+        HeadSizes(2, 197, 300, 64, 0.125, DType.F16),
+        HeadSizes(4, 65, 70, 32, 0.2, DType.BF16, merged=True, batch=2, values=64, group=2),
+        HeadSizes(1, 64, 129, 128, 0.1, DType.F16),
+    ]
+    calls = [*(of_heads(s, attention(s)) for s in sizes), *(of_heads(s, flash_attention(s)) for s in long)]
     launch(calls, "cuda")
-    for s, call in zip(sizes, calls, strict=True):
+    for s, call in zip(sizes + long, calls, strict=True):
         result = call.after[3].view(s.dtype.numpy).astype(np.float32)
         np.testing.assert_allclose(result, call.expected[3], atol=3e-3 if s.dtype is DType.F16 else 3e-2)
 

@@ -7,6 +7,7 @@ import math
 from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, work_items
 from tenon.machine.algorithms.registry import best
 from tenon.machine.kernels import attention as tensor
+from tenon.machine.kernels import flash_attention as flash
 from tenon.machine.kernels.attention_tiles import tile_of
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -37,8 +38,15 @@ _STREAM = 16.0
 def attends(s: HeadSizes, machine: Machine) -> bool:
     """Whether a machine can compute attention of these sizes in one kernel."""
     if machine.launch is not None:
-        return tensor.supported(s, machine)
+        return tensor.supported(s, machine) or flash.supported(s, machine)
     return s.dtype is F32 and machine.float_unit and machine.own_memory
+
+
+def fills(s: HeadSizes, machine: Machine) -> bool:
+    """Whether blocks of ``kernels.flash_attention`` occupy a device, or its keys fit no other kernel."""
+    assert machine.launch is not None
+    blocks = s.batch * s.count * -(-s.queries // flash.ROWS)
+    return flash.supported(s, machine) and (blocks >= machine.launch.units or not tensor.supported(s, machine))
 
 
 def gains(s: HeadSizes, machine: Machine) -> bool:

@@ -9,6 +9,11 @@ bytes to sums in i32, on Ampere or newer.  Thread ``4 * g + t`` is given eight b
 column g, from byte 8 * t on.  The instruction has four of these bytes in a second half of the products; rows and
 columns are cut alike, so that the sums are of the same products.  Source: the PTX ISA, "Matrix Fragments for
 mma.m16n8k8", "m16n8k16" and "m16n8k32".
+
+``mma_f16_k16_turned`` and ``mma_bf16_k16_turned`` take the columns from a matrix of 16 rows in shared memory that has
+a column's elements below each other: threads ``i`` and ``i + 16`` are given where row ``i`` of its eight columns
+begins, at a multiple of 16 bytes.  Of the other factor, element ``8 a + 2 t + b`` of a row is the number
+``4 t + 2 a + b`` that lies there.  Source: the PTX ISA, "ldmatrix".
 """
 
 from __future__ import annotations
@@ -42,6 +47,20 @@ static __device__ __forceinline__ void {name}(const {element} *low, const {eleme
 }}"""
 
 
+_TURNED = """\
+static __device__ __forceinline__ void {name}(const uint16_t *low, const uint16_t *high, const uint16_t *row,
+                                              float &c0, float &c1, float &c2, float &c3) {{
+  const uint2 a = *(const uint2 *)low, b = *(const uint2 *)high;
+  uint32_t w0, w1;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {{%0, %1}}, [%2];"
+               : "=r"(w0), "=r"(w1) : "r"((unsigned)__cvta_generic_to_shared(row)));
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.{types} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+               "{{%0, %1, %2, %3}};"
+               : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+               : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(w0), "r"(w1));
+}}"""
+
+
 def _of_words(name: str, element: str, column: str, total: str, shape: str, types: str) -> str:
     """The function of an instruction whose operands are eight bytes of each row and column."""
     register = "f" if total == "float" else "r"
@@ -54,6 +73,8 @@ DEVICE_INSTRUCTIONS = {
         "mma_f16": _CUDA,
         "mma_f16_k16": _of_words("mma_f16_k16", "uint16_t", "uint16_t", "float", "m16n8k16", "f32.f16.f16.f32"),
         "mma_bf16_k16": _of_words("mma_bf16_k16", "uint16_t", "uint16_t", "float", "m16n8k16", "f32.bf16.bf16.f32"),
+        "mma_f16_k16_turned": _TURNED.format(name="mma_f16_k16_turned", types="f32.f16.f16.f32"),
+        "mma_bf16_k16_turned": _TURNED.format(name="mma_bf16_k16_turned", types="f32.bf16.bf16.f32"),
         "mma_i8_k32": _of_words("mma_i8_k32", "int32_t", "int32_t", "int32_t", "m16n8k32", "s32.s8.s8.s32"),
         "mma_u8_k32": _of_words("mma_u8_k32", "int32_t", "int32_t", "int32_t", "m16n8k32", "s32.u8.s8.s32"),
     }

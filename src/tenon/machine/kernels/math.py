@@ -143,11 +143,14 @@ _EXP2 = (1.5353362e-4, 1.3398875e-3, 9.6184369e-3, 5.5503324e-2, 2.4022648e-1, 6
 def exp2_of_negative(x: Expr) -> Expr:
     """2**x of x <= 0 in f32, at most 2 ulp; 0 below -126, where results would be subnormal."""
     least = -126.0
-    shifted = maximum(least, x) + _ROUNDING
-    r = maximum(least, x) - (shifted - _ROUNDING)
-    p = polynomial(r, _EXP2)
-    power = bitcast(bitcast(p, I32) + (bitcast(shifted, I32) << 23), F32)
-    return select(less(x, least), constant(0.0, x), power)
+    return select(less(x, least), constant(0.0, x), power_of_two(maximum(least, x), _EXP2))
+
+
+def power_of_two(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """2**x of -126 <= x < 127 by a polynomial for 2**r of |r| <= 1/2, the highest power first."""
+    shifted = x + _ROUNDING
+    p = polynomial(x - (shifted - _ROUNDING), coefficients)
+    return bitcast(bitcast(p, I32) + (bitcast(shifted, I32) << 23), F32)
 
 
 @by_width(math_f64.log)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from tenon.errors import Problem
+from tenon.machine.algorithms import attention
 from tenon.machine.kernel_ir.walk import operations
-from tenon.machine.kernels.attention import supported
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS
@@ -48,7 +48,7 @@ def attends(machine: Machine, dtype: DType) -> Callable[[HeadSizes], bool] | Non
     rows and products of two tensors are of ``dtype``, too: one without a matrix unit for it."""
     able = machine.launch is not None and dtype in OPERATIONS and machine.has(OPERATIONS[dtype])
     able = able or (dtype is DType.BF16 and machine.tiles(dtype) is not None)
-    return partial(supported, machine=machine) if able else None
+    return partial(attention.attends, machine=machine) if able else None
 
 
 def quickest(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:

@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.attention import attends
+from tenon.machine.algorithms.attention import attends, fills
 from tenon.machine.kernels import attention_tiles as tiles
 from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.blocked_attention import blocked_attention
+from tenon.machine.kernels.flash_attention import flash_attention
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, DType, TensorType
@@ -165,7 +166,8 @@ class HeadAttention(Operator):
     def lower(self, site: Site) -> list[Step]:
         s, present = self.heads(site.inputs), [Input(i) for i in range(len(site.inputs)) if site.has(i)]
         if site.machine.launch is not None:
-            return [Step(attention(s), (*present, Output()))]
+            kernel = flash_attention(s) if fills(s, site.machine) else attention(s)
+            return [Step(kernel, (*present, Output()))]
         if s.queries == 1:
             return _row_steps(s, site, present)
         places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
