@@ -46,6 +46,7 @@ from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.flash_attention import flash_attention
+from tenon.machine.kernels.group_attention import group_attention
 from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -331,11 +332,25 @@ def of_heads(s: HeadSizes, kernel: Kernel) -> Launched:
     heads = (s.count, s.queries, s.depth), (shared, s.keys, s.depth), (shared, s.keys, s.channels)
     shapes = [(s.batch, *dims) for dims in heads]
     arrays = [rng.standard_normal(shape).astype(s.dtype.numpy) for shape in shapes]
-    expected = HeadAttention(s.scale, s.merged).reference(*arrays)
-    bits = [a.reshape(-1) if s.dtype is DType.F16 else a.reshape(-1).view(np.uint16) for a in (*arrays, 0 * expected)]
+    expected = HeadAttention(s.scale, s.merged, s.causal, s.window).reference(*arrays)
+    narrow = s.dtype is DType.BF16
+    bits = [a.reshape(-1).view(np.uint16) if narrow else a.reshape(-1) for a in (*arrays, 0 * expected)]
     call = Launched("attention", kernel, bits, [])
     call.expected[:] = [*bits[:3], expected.astype(np.float32).reshape(-1)]
     return call
+
+
+def test_attention_of_floats_in_one_launch(device: str) -> None:
+    """In each language: whole blocks and parts of them, heads that share keys, causal windows."""
+    machine = find(device).machine
+    sizes = [
+        HeadSizes(2, 40, 70, 8, 0.2, values=32),
+        HeadSizes(4, 33, 64, 64, 0.125, merged=True, batch=2, group=2, causal=True, window=20),
+    ]
+    calls = [of_heads(s, group_attention(s, machine)) for s in sizes]
+    launch(calls, device)
+    for call in calls:
+        np.testing.assert_allclose(call.after[3], call.expected[3], atol=2e-6)
 
 
 def test_attention_in_one_launch() -> None:

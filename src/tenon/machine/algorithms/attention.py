@@ -8,6 +8,7 @@ from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, wo
 from tenon.machine.algorithms.registry import best
 from tenon.machine.kernels import attention as tensor
 from tenon.machine.kernels import flash_attention as flash
+from tenon.machine.kernels import group_attention as groups
 from tenon.machine.kernels.attention_tiles import tile_of
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -38,7 +39,7 @@ _STREAM = 16.0
 def attends(s: HeadSizes, machine: Machine) -> bool:
     """Whether a machine can compute attention of these sizes in one kernel."""
     if machine.launch is not None:
-        return tensor.supported(s, machine) or flash.supported(s, machine)
+        return any(kernel.supported(s, machine) for kernel in (tensor, flash, groups))
     return s.dtype is F32 and machine.float_unit and machine.own_memory
 
 
@@ -49,8 +50,18 @@ def fills(s: HeadSizes, machine: Machine) -> bool:
     return flash.supported(s, machine) and (blocks >= machine.launch.units or not tensor.supported(s, machine))
 
 
+def occupies(s: HeadSizes, machine: Machine) -> bool:
+    """Whether blocks of ``kernels.group_attention`` occupy a device."""
+    block = groups.block_of(s, machine)
+    assert block is not None
+    assert machine.launch is not None
+    return s.batch * s.count * -(-s.queries // block.queries) >= machine.launch.units
+
+
 def gains(s: HeadSizes, machine: Machine) -> bool:
     """Whether attention of these sizes takes less time by estimate in one kernel than as products and a softmax."""
+    if machine.launch is not None:
+        return attends(s, machine) and occupies(s, machine)
     return attends(s, machine) and time_in_one(s, machine) < time_apart(s, machine)
 
 

@@ -11,14 +11,17 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.algorithms.attention import attends, fills
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import attention_tiles as tiles
 from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.blocked_attention import blocked_attention
 from tenon.machine.kernels.flash_attention import flash_attention
+from tenon.machine.kernels.group_attention import group_attention
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
+from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Value
-from tenon.network.graph.types import I64, DType, TensorType
+from tenon.network.graph.types import F32, I64, DType, TensorType
 from tenon.network.ops.base import (
     ROUNDED,
     Arg,
@@ -166,8 +169,7 @@ class HeadAttention(Operator):
     def lower(self, site: Site) -> list[Step]:
         s, present = self.heads(site.inputs), [Input(i) for i in range(len(site.inputs)) if site.has(i)]
         if site.machine.launch is not None:
-            kernel = flash_attention(s) if fills(s, site.machine) else attention(s)
-            return [Step(kernel, (*present, Output()))]
+            return [Step(_on_device(s, site.machine), (*present, Output()))]
         if s.queries == 1:
             return _row_steps(s, site, present)
         places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
@@ -196,6 +198,13 @@ class HeadAttention(Operator):
         yield Case(cls(0.4, causal=True), (*shared, (21, 1), *numbers), label="cache")
         yield Case(cls(0.4, causal=True, window=5), (*shared, None, *numbers), label="window")
         yield Case(cls(0.4), ((4, 1, 8), (2, 530, 8), (2, 530, 11), (530, 1), np.array(401, np.int64)), label="row")
+
+
+def _on_device(s: HeadSizes, machine: Machine) -> Kernel:
+    """The kernel of a machine that runs work groups."""
+    if s.dtype is F32:
+        return group_attention(s, machine)
+    return flash_attention(s) if fills(s, machine) else attention(s)
 
 
 def _row_steps(s: HeadSizes, site: Site, operands: list[Input]) -> list[Step]:

@@ -35,9 +35,9 @@ def attention(able: Able) -> Pass:
 
 
 def attention_of(machine: Machine) -> list[Pass]:
-    """The pass for a processor, where attention is one operator if that takes less time by estimate; none for devices,
-    which have it with a precision (``passes.precision``)."""
-    return [] if machine.launch is not None else [attention(partial(gains, machine=machine))]
+    """The pass for attention of f32, where one operator takes less time by estimate.  Devices have attention of 16 bits
+    with a precision (``passes.precision``)."""
+    return [attention(partial(gains, machine=machine))]
 
 
 def _joined(graph: Graph, last: Node, able: Able, log: Log) -> bool:
