@@ -30,6 +30,7 @@ CASES = {
     "plain": (BASE, {}),
     "batches": (replace(BASE, merged=True, batch=2, keys=5, values=9), {}),
     "one_query": (replace(BASE, queries=1), {}),
+    "squares": (replace(BASE, queries=9, depth=8), {}),
     "causal": (replace(BASE, causal=True, keys=11), {}),
     "window": (replace(BASE, causal=True, window=4, softcap=2.0), {}),
     "added": (replace(BASE, mask=MaskSizes(1, 1, 21, 11)), {}),

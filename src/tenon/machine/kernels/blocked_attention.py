@@ -21,14 +21,28 @@ import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, less, maximum, op, select
+from tenon.machine.kernel_ir.loops import (
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Type,
+    broadcast,
+    cast,
+    lanes_of,
+    less,
+    maximum,
+    op,
+    select,
+    vector4,
+)
 from tenon.machine.kernels import math
 from tenon.machine.kernels.attention_tiles import LEAST, AttentionTile, QueryRun, places, query_runs, scratch, tile_of
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import loaded, stored
-from tenon.network.graph.types import I32, I64, DType
+from tenon.network.graph.types import F32, I32, I64, DType
 
 _UNROLL = 4
 
@@ -163,15 +177,30 @@ def _attend(p: _Attention, b: _QueryBlock) -> None:
 
 
 def _turn(p: _Attention, b: _QueryBlock) -> None:
-    """The queries times the scale, turned round: vectors along the queries, zeros past the last."""
-    k, s = p.k, p.s
+    """The queries times the scale, turned round: vectors along the queries, zeros past the last.  Squares of four by
+    four are turned in registers where there are vectors."""
+    k, s, run = p.k, p.s, b.run
     scale = s.scale * (math.LOG2E if _binary(s) else 1.0)
-    with k.loop("r", b.run.count) as r, k.loop("c", s.depth) as c:
-        b.turned[c, r] = loaded(p.q[b.batch, b.head, b.first + r, c]) * scale
-    rest = b.run.vecs * b.run.lanes - b.run.count
+    squares = run.count // 4 if p.machine.lanes >= 4 and s.depth % 4 == 0 and s.dtype is F32 else 0
+    if squares:
+        _turn_squares(p, b, squares, scale)
+    if run.count > 4 * squares:
+        with k.loop("r", run.count - 4 * squares) as r, k.loop("c", s.depth) as c:
+            query = r + 4 * squares
+            b.turned[c, query] = loaded(p.q[b.batch, b.head, b.first + query, c]) * scale
+    rest = run.vecs * run.lanes - run.count
     if rest:
         with k.loop("c", s.depth) as c, k.loop("r", rest) as r:
-            b.turned[c, r + b.run.count] = 0.0
+            b.turned[c, r + run.count] = 0.0
+
+
+def _turn_squares(p: _Attention, b: _QueryBlock, squares: int, scale: float) -> None:
+    """The first queries, four by four of their elements."""
+    k = p.k
+    with k.loop("r", squares) as r, k.loop("c", p.s.depth // 4) as c:
+        rows = [k.let("x", _load(p.q, (b.batch, b.head, b.first + r * 4 + i), c * 4, 4) * scale) for i in range(4)]
+        for j, column in enumerate(zip(*map(lanes_of, rows), strict=True)):
+            k.store(b.turned.buffer, (c * 4 + j, r * 4), vector4(*column))
 
 
 def _scores(p: _Attention, b: _QueryBlock, keys: _KeyBlock) -> None:
