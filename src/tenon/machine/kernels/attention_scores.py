@@ -67,6 +67,11 @@ class QueryBlock:
     total: Tensor
     limits: tuple[Index, ...]
 
+    def asked(self, s: HeadSizes, query: Index) -> tuple[Index, Index, Index]:
+        """Where the elements of a query of the block lie."""
+        at = self.first + query
+        return (self.batch, at, self.head) if s.rows_first else (self.batch, self.head, at)
+
 
 @dataclass(frozen=True)
 class KeyBlock:
@@ -92,7 +97,7 @@ def turn_queries(p: BlockedAttention, b: QueryBlock) -> None:
     if run.count > 4 * squares:
         with k.loop("r", run.count - 4 * squares) as r, k.loop("c", s.depth) as c:
             query = r + 4 * squares
-            b.turned[c, query] = loaded(p.q[b.batch, b.head, b.first + query, c]) * scale
+            b.turned[c, query] = loaded(p.q[(*b.asked(s, query), c)]) * scale
     rest = run.vecs * run.lanes - run.count
     if rest:
         with k.loop("c", s.depth) as c, k.loop("r", rest) as r:
@@ -103,7 +108,7 @@ def _turn_squares(p: BlockedAttention, b: QueryBlock, squares: int, scale: float
     """The first queries, four by four of their elements."""
     k = p.k
     with k.loop("r", squares) as r, k.loop("c", p.s.depth // 4) as c:
-        rows = [k.let("x", _load(p.q, (b.batch, b.head, b.first + r * 4 + i), c * 4, 4) * scale) for i in range(4)]
+        rows = [k.let("x", _load(p.q, b.asked(p.s, r * 4 + i), c * 4, 4) * scale) for i in range(4)]
         for j, column in enumerate(zip(*map(lanes_of, rows), strict=True)):
             k.store(b.turned.buffer, (c * 4 + j, r * 4), vector4(*column))
 

@@ -80,7 +80,7 @@ def _parameters(
 ) -> tuple[BlockedAttention, list[Tensor], Index | None, Index]:
     """The context, scratch memory, the number of keys if a run says it, and that of keys before the first query."""
     shared = s.count // s.group
-    q = k.param("q", s.batch, s.count, s.queries, s.depth, dtype=s.dtype)
+    q = k.param("q", *s.asked, dtype=s.dtype)
     keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.dtype)
     values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.dtype)
     m = s.mask
@@ -91,7 +91,7 @@ def _parameters(
     room = [k.param(name, *shape, scratch=True) for name, shape in scratch(s, machine)]
     y = k.param("y", *s.result, dtype=s.dtype, out=True)
     context = BlockedAttention(k, s, t, machine, q, keys, values, mask, numbers, y)
-    before = Index() if past is None else stack.enter_context(k.bind("before", past[0], s.keys + 1))
+    before = Index() if past is None else stack.enter_context(k.bind("before", past[0], s.pasts))
     limit = None if length is None else stack.enter_context(k.bind("limit", length[0], s.keys + 1))
     return context, room, limit, before
 

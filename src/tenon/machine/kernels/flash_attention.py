@@ -61,7 +61,7 @@ def supported(s: HeadSizes, machine: Machine) -> bool:
     space, launch = machine.space("shared"), machine.launch
     able = s.dtype in OPERATIONS and machine.has(OPERATIONS[s.dtype]) and launch is not None and launch.copies
     even = s.depth % K == 0 and s.channels % K == 0 and max(s.depth, s.channels) <= 128
-    simple = not (s.causal or s.softcap or s.mask or s.length)
+    simple = not (s.rows_first or s.causal or s.softcap or s.mask or s.length)
     return bool(able and even and simple and space is not None and chunk_of(s, space.bytes))
 
 

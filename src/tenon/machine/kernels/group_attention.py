@@ -57,10 +57,9 @@ def block_of(s: HeadSizes, machine: Machine) -> GroupBlock | None:
 
 def supported(s: HeadSizes, machine: Machine) -> bool:
     """Whether a machine can compute heads so: whole groups of channels, no number of keys that a run knows."""
-    even = (s.depth % 4 == 0 and s.channels % (4 * SIDE) == 0) or s.channels in (16, 32)
-    return (
-        s.dtype is F32 and even and s.depth % 4 == 0 and not (s.length or s.past) and block_of(s, machine) is not None
-    )
+    even = s.depth % 4 == 0 and (s.channels % (4 * SIDE) == 0 or s.channels in (SIDE, 2 * SIDE))
+    known = not (s.length or s.past or s.rows_first)
+    return s.dtype is F32 and even and known and block_of(s, machine) is not None
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,8 @@ class HeadSizes:
     fill: float = 0.0
     length: bool = False
     past: bool = False
+    rows_first: bool = False  # queries are [batch, queries, count, depth]
+    most_past: int | None = None  # keys of the past that count at most; all keys where nothing else is said
 
     @property
     def channels(self) -> int:
@@ -56,8 +58,19 @@ class HeadSizes:
     @property
     def plain(self) -> bool:
         """Whether all queries see all keys, each head has its own, and keys and values are of one length."""
-        special = self.causal or self.softcap or self.mask or self.length or self.group > 1
+        special = self.rows_first or self.causal or self.softcap or self.mask or self.length or self.group > 1
         return not special and self.channels == self.depth
+
+    @property
+    def pasts(self) -> int:
+        """How many numbers of keys of the past there are."""
+        return (self.keys if self.most_past is None else self.most_past) + 1
+
+    @property
+    def asked(self) -> tuple[int, int, int, int]:
+        """The extents of the queries."""
+        middle = (self.queries, self.count) if self.rows_first else (self.count, self.queries)
+        return (self.batch, *middle, self.depth)
 
     @property
     def result(self) -> tuple[int, int, int, int]:

@@ -98,7 +98,10 @@ def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     kinds, inside = deal(s.batch, shared, threads=machine.threads)
     each = -(-s.keys // (BLOCK * parts))
     with ExitStack() as stack:
-        counts = [stack.enter_context(k.bind("count", number[0], s.keys + 1)) for number in numbers]
+        ranges = [n for n, given in ((s.keys + 1, s.length), (s.pasts, s.past)) if given]
+        counts = [
+            stack.enter_context(k.bind("count", number[0], most)) for number, most in zip(numbers, ranges, strict=True)
+        ]
         past = counts[-1] if s.past else Index()
         limits = [Index((), s.keys), *(counts[:1] if s.length else ()), *([past + 1] if s.causal else ())]
         b = stack.enter_context(k.loop("b", s.batch, kind=kinds[0]))

@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels import cached_attention as kernels
+from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, I64, TensorType
-from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Output, Scratch, Site, Step, register, typed
+from tenon.network.ops.attention_steps import attention_steps
+from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Site, Step, register, typed
 from tenon.network.ops.reach import Operands, Reach, Reaches
 
 
@@ -66,16 +67,24 @@ class CachedAttention(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         return (Reach(1), None, None, None) if axis == 1 else None
 
-    def attention(self, site: Site) -> kernels.CachedHeads:
-        """The sizes of the kernel."""
-        (_, length, heads, depth), (_, key_heads, room, _) = site.input(0).dims, site.input(1).dims
-        return kernels.CachedHeads(length, heads, key_heads, room, depth, self.scale, self.window, self.softcap)
-
     def lower(self, site: Site) -> list[Step]:
-        s = self.attention(site)
-        scores = Scratch("scores", 4 * s.scores(site.machine), per_thread=True)
-        args = (Input(0), Input(1), Input(2), Input(3), Output(), scores)
-        return [Step(kernels.cached_attention(s, site.machine), args)] if site.output.size else []
+        (_, length, heads, depth), (_, shared, room, _) = site.input(0).dims, site.input(1).dims
+        s = HeadSizes(
+            heads,
+            length,
+            room,
+            depth,
+            self.scale,
+            merged=True,
+            group=heads // shared,
+            causal=True,
+            window=self.window,
+            softcap=self.softcap,
+            past=True,
+            rows_first=True,
+            most_past=room - length,
+        )
+        return attention_steps(s, [Input(i) for i in range(4)], site.machine) if site.output.size else []
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None

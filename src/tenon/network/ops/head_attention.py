@@ -10,30 +10,19 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.attention import attends, fills
-from tenon.machine.kernel_ir.loops import Kernel
-from tenon.machine.kernels import attention_tiles as tiles
-from tenon.machine.kernels import row_attention as rows
-from tenon.machine.kernels.attention import attention
-from tenon.machine.kernels.blocked_attention import blocked_attention
-from tenon.machine.kernels.flash_attention import flash_attention
-from tenon.machine.kernels.group_attention import group_attention
+from tenon.machine.algorithms.attention import attends
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
-from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Value
-from tenon.network.graph.types import F32, I64, DType, TensorType
+from tenon.network.graph.types import I64, DType, TensorType
+from tenon.network.ops.attention_steps import attention_steps
 from tenon.network.ops.base import (
     ROUNDED,
-    Arg,
     Case,
     ErrorBound,
     Input,
     Operator,
-    Output,
-    Scratch,
     Site,
     Step,
-    Weights,
     register,
     typed,
     widened,
@@ -167,15 +156,8 @@ class HeadAttention(Operator):
         return "" if able else "this machine does not compute attention of these sizes in one kernel"
 
     def lower(self, site: Site) -> list[Step]:
-        s, present = self.heads(site.inputs), [Input(i) for i in range(len(site.inputs)) if site.has(i)]
-        if site.machine.launch is not None:
-            return [Step(_on_device(s, site.machine), (*present, Output()))]
-        if s.queries == 1:
-            return _row_steps(s, site, present)
-        places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
-        room = [Scratch(name, 4 * math.prod(shape), True) for name, shape in tiles.scratch(s, site.machine)]
-        args: tuple[Arg, ...] = (*present, *places, *room, Output())
-        return [Step(blocked_attention(s, site.machine), args)]
+        present = [Input(i) for i in range(len(site.inputs)) if site.has(i)]
+        return attention_steps(self.heads(site.inputs), present, site.machine)
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         s = self.heads(inputs)
@@ -198,27 +180,6 @@ class HeadAttention(Operator):
         yield Case(cls(0.4, causal=True), (*shared, (21, 1), *numbers), label="cache")
         yield Case(cls(0.4, causal=True, window=5), (*shared, None, *numbers), label="window")
         yield Case(cls(0.4), ((4, 1, 8), (2, 530, 8), (2, 530, 11), (530, 1), np.array(401, np.int64)), label="row")
-
-
-def _on_device(s: HeadSizes, machine: Machine) -> Kernel:
-    """The kernel of a machine that runs work groups."""
-    if s.dtype is F32:
-        return group_attention(s, machine)
-    return flash_attention(s) if fills(s, machine) else attention(s)
-
-
-def _row_steps(s: HeadSizes, site: Site, operands: list[Input]) -> list[Step]:
-    """Attention of one query: one kernel, or one for parts of the keys and one that joins their results."""
-    parts = rows.parts_of(s)
-    room = [Scratch(name, 4 * math.prod(shape), True) for name, shape in rows.row_scratch(s, parts)]
-    if parts == 1:
-        return [Step(rows.row_attention(s, site.machine), (*operands, *room, Output()))]
-    results = [Scratch(name, 4 * math.prod(shape)) for name, shape in rows.parts_shapes(s, parts)]
-    kernel = rows.row_attention(s, site.machine, parts)
-    return [
-        Step(kernel, (*operands, *room, *results)),
-        Step(rows.joined_parts(s, site.machine, parts), (*results, Output())),
-    ]
 
 
 def _mask_sizes(mask: TensorType, q: TensorType) -> MaskSizes:
