@@ -91,8 +91,9 @@ def test_what_is_chosen_of_floats() -> None:
     floats = replace(LONG, dtype=F32)
     for name in ("cuda", "opencl", "vulkan", "webgpu"):
         machine = find(name).machine
-        assert gains(floats, machine)
+        assert gains(floats, machine) == (name != "webgpu")  # with half the shared memory
         assert not gains(replace(floats, count=1, queries=64), machine)  # blocks for few units
+        assert not gains(replace(floats, depth=128), machine)  # the products have larger tiles
         assert not attends(replace(floats, length=True), machine)
         assert not attends(replace(floats, depth=6), machine)
 

@@ -50,18 +50,24 @@ def fills(s: HeadSizes, machine: Machine) -> bool:
     return flash.supported(s, machine) and (blocks >= machine.launch.units or not tensor.supported(s, machine))
 
 
+_FEW = 16
+"""The part of a device's units that blocks of f32 have to occupy: a launch less counts for more than units do."""
+
+
 def occupies(s: HeadSizes, machine: Machine) -> bool:
-    """Whether blocks of ``kernels.group_attention`` occupy a device."""
+    """Whether ``kernels.group_attention`` takes less time on a device than two products and a softmax: with its largest
+    block, whose numbers are read often enough, and for enough blocks."""
     block = groups.block_of(s, machine)
     assert block is not None
     assert machine.launch is not None
-    return s.batch * s.count * -(-s.queries // block.queries) >= machine.launch.units
+    blocks = s.batch * s.count * -(-s.queries // block.queries)
+    return block == groups.LARGEST and blocks * _FEW >= machine.launch.units
 
 
 def gains(s: HeadSizes, machine: Machine) -> bool:
     """Whether attention of these sizes takes less time by estimate in one kernel than as products and a softmax."""
     if machine.launch is not None:
-        return attends(s, machine) and occupies(s, machine)
+        return s.dtype is F32 and attends(s, machine) and occupies(s, machine)
     return attends(s, machine) and time_in_one(s, machine) < time_apart(s, machine)
 
 

@@ -46,12 +46,15 @@ class GroupBlock:
         return 4 * (rows + (self.keys + SIDE) * (self.queries + _BESIDE))
 
 
+LARGEST = GroupBlock(32, 32)
+
+
 def block_of(s: HeadSizes, machine: Machine) -> GroupBlock | None:
     """The largest block that fits a machine's shared memory and threads."""
     space, launch = machine.space("shared"), machine.launch
     if space is None or launch is None:
         return None
-    blocks = (GroupBlock(32, 32), GroupBlock(32, 16), GroupBlock(16, 16))
+    blocks = (LARGEST, GroupBlock(32, 16), GroupBlock(16, 16))
     return next((b for b in blocks if b.shared(s) <= space.bytes and b.threads <= launch.group), None)
 
 
