@@ -28,6 +28,9 @@ OF_OTHER_MACHINES = {
 }
 """Cases of operators that passes make only for machines that lower them, with a part of the reason of all others."""
 
+OF_PROCESSORS = frozenset(f"HeadAttention-{label}" for label in ("blocks_of_keys", "cache", "window", "row"))
+"""Cases of sizes, or with numbers of keys that a run knows, that an operator does not lower on devices."""
+
 
 def _cases() -> Iterator[tuple[str, list[tuple[str, Case]]]]:
     for operator, cls in sorted(registry().items()):

@@ -67,6 +67,9 @@ class CachedAttention(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         return (Reach(1), None, None, None) if axis == 1 else None
 
+    def supported(self, site: Site) -> str:
+        return "" if site.machine.launch is None else "attention over a cache is computed on processors only"
+
     def lower(self, site: Site) -> list[Step]:
         (_, length, heads, depth), (_, shared, room, _) = site.input(0).dims, site.input(1).dims
         s = HeadSizes(

@@ -168,7 +168,7 @@ class HeadAttention(Operator):
         f16, bf16 = (DType.F16,) * 3, (DType.BF16,) * 3
         yield Case(cls(0.25), ((2, 18, 32), (2, 20, 32), (2, 20, 32)), (), 2 * ROUNDED, label="f16", dtypes=f16)
         yield Case(cls(0.25, True), ((1, 2, 5, 32),) * 3, (), 2 * ROUNDED, label="merged", dtypes=bf16)
-        heads = ((1, 2, 19, 12), (1, 2, 21, 12), (1, 2, 21, 9))
+        heads = ((1, 2, 19, 12), (1, 2, 21, 12), (1, 2, 21, 16))
         yield Case(cls(0.3), ((5, 7), (133, 7), (133, 3)), label="blocks_of_keys")
         yield Case(cls(0.3, merged=True), heads, label="f32")
         rng = np.random.default_rng(0)
