@@ -79,7 +79,7 @@ EMIT: tuple[Emit, ...] = get_args(Emit)
 Precision = Literal["fp32", "bf16", "fp16"]
 """The storage format of weights."""
 
-WeightFormat = Literal["fp32", "fp16", "bf16", "int8", "auto"]
+WeightFormat = Literal["fp32", "fp16", "bf16", "int8", "q8_0", "q4_0", "auto"]
 """The storage format of weights while arithmetic stays in f32."""
 
 Arithmetic = Literal["tflm", "litert", "onnx"]
@@ -209,7 +209,9 @@ class Options:
     weight_format: WeightFormat = "fp32"
     """How the weights of convolutions and matrix products are stored while all arithmetic stays in f32, on processors:
     each is converted when it is loaded.  int8 has a scale for each output channel.  That makes files smaller, and
-    layers faster whose weights come from memory; others are slower.  "auto" stores a layer's weights as int8 or fp16
+    layers faster whose weights come from memory; others are slower.  q8_0 and q4_0 are those of language models: a
+    scale for 32 weights of a matrix product or an embedding, whose activations are rounded to 8 bits and multiplied as
+    integers.  "auto" stores a layer's weights as int8 or fp16
     only where that is estimated to be faster on the target.  ``max_weight_error`` limits what the outputs lose."""
 
     max_weight_error: Annotated[float, least(0)] | None = None

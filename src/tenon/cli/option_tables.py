@@ -339,7 +339,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "--method": ("auto", "min-max", "moving-average", "percentile", "mse", "entropy", "aciq", "enhance"),
     "--obfuscate": ("layers", "all"),
     "--precision": ("fp32", "fp16", "bf16"),
-    "--weight-format": ("fp32", "fp16", "bf16", "int8", "auto"),
+    "--weight-format": ("fp32", "fp16", "bf16", "int8", "q8_0", "q4_0", "auto"),
     "--ranges-format": ("yaml", "tengine", "mace", "glow"),
     "--rounding": ("auto", "nearest", "gptq", "adaround", "reconstruction"),
     "--sampling": ("smooth", "bilinear", "nearest"),

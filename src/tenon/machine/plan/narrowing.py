@@ -11,6 +11,7 @@ from tenon.machine.plan.lowering_context import Setting
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
 from tenon.network.passes.base import Pass
+from tenon.network.passes.block_weights import BLOCK_FORMATS, block_weights
 from tenon.network.passes.precision import STORED, precision
 from tenon.network.passes.weight_format import StoredWeights, stored_weights
 
@@ -43,6 +44,8 @@ def storing(
     graph: Graph, form: str, max_error: float, setting: Setting, stored: StoredWeights | None = None
 ) -> list[Pass]:
     """The passes for a format of weights other than fp32; ``stored`` gets what was chosen."""
+    if form in BLOCK_FORMATS:
+        return [block_weights(form, max_error, stored)]
     if form == "auto":
         by_time = partial(weight_types, setting=streaming(graph, setting))
         return [stored_weights(by_time, max_error, stored)]

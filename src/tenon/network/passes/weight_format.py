@@ -49,11 +49,7 @@ def stored_weights(preferred: Preferred, max_error: float = math.inf, report: St
     def run(graph: Graph, log: Log) -> int:
         ladders = {node: _ladder(node, preferred(node)) for node in graph if can_store(node)}
         choice, error = {node: ladder[0] for node, ladder in ladders.items()}, None
-        if max_error < math.inf and graph.sizes:
-            raise InputError(
-                f"{graph.source or graph.name}: max_weight_error={max_error:g}: the error is measured on inputs of one "
-                f"size: give numbers for {', '.join(graph.sizes)} (--shape)"
-            )
+        check_one_size(graph, max_error)
         if max_error < math.inf and ladders:
             choice, error = _within(graph, ladders, max_error)
         _record(report, choice, error)
@@ -66,6 +62,15 @@ def stored_weights(preferred: Preferred, max_error: float = math.inf, report: St
         return changes
 
     return Pass("weights in fewer bits", run, level=0, ensures="products read their constant weights as chosen")
+
+
+def check_one_size(graph: Graph, max_error: float) -> None:
+    """Raise InputError where an error should be measured of a network whose sizes every run chooses."""
+    if max_error < math.inf and graph.sizes:
+        raise InputError(
+            f"{graph.source or graph.name}: max_weight_error={max_error:g}: the error is measured on inputs of one "
+            f"size: give numbers for {', '.join(graph.sizes)} (--shape)"
+        )
 
 
 def _only(nodes: set[Node]) -> Callable[[Node], str]:
