@@ -33,6 +33,7 @@ from tenon.runtime.engine.detect import detections
 from tenon.runtime.engine.device import run_on_device
 from tenon.runtime.engine.image import read_image
 from tenon.runtime.web.npm import package_name
+from text_models import written_model
 
 HOSTILE = '</script><script>document.body.dataset.error="ran"</script>'
 NO_ADAPTER = "there is no WebGPU adapter: this browser or machine has none"
@@ -415,3 +416,35 @@ def test_other_networks_beside_are_refused() -> None:
     model = onnx_models.model(nodes, {"a": (1, 3), "b": (1, 3)}, ["y"]).SerializeToString()
     with pytest.raises(InputError, match="other inputs or outputs than 'digits'"):
         bundle.with_webgpu(tenon.compile(model, name="sum", target="webgpu"))
+
+
+# ------------------------------------------------------------------------------------------- pages of language models
+def test_page_goes_on_with_a_text(chromium: Session, tmp_path: Path) -> None:
+    """The same text as in Python, greedy and by a seed; a text that is stopped, and one that cannot be."""
+    pytest.importorskip("tokenizers")
+    model = written_model(tmp_path / "model")
+    bundle = tenon.compile(model, target="wasm32", context=60, no_tuning=True)
+    folder = bundle.save(tmp_path / "net", ("html",))
+    chromium.open((folder / "words.html").as_uri())
+    chromium.until("document.body.dataset.ready === '1'")
+
+    def text(prompt: str, **values: float) -> str:
+        runs = chromium.evaluate(RUNS)
+        fields = {"prompt": prompt, **values}
+        for name, value in fields.items():
+            chromium.evaluate(f"document.getElementById('{name}').value = {json.dumps(value)}")
+        chromium.evaluate("document.getElementById('go').click()")
+        chromium.until(f"{RUNS} > {runs}")
+        return str(chromium.evaluate("document.getElementById('text').textContent"))
+
+    with tenon.Generator(model, context=60, no_tuning=True) as generator:
+        for prompt in ("the cat", "\u4f60\u597d <|end|> \u00fc"):
+            wanted = generator.generate(prompt, max_tokens=20)
+            assert text(prompt, most=20, temperature=0) == wanted.text
+            wanted = generator.generate(prompt, max_tokens=20, temperature=1.2, top_k=50, seed=5)
+            assert text(prompt, most=20, temperature=1.2, topk=50, seed=5) == wanted.text
+    assert re.match(r"\d+ tokens, [\d.]+ per second", text_of(chromium, "times"))
+    text("")
+    assert text_of(chromium, "message") == "the prompt is empty or too long"
+    page = (folder / "words.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|src=[\"']|url\(|@import|<link|@[A-Z]+@", page)

@@ -113,7 +113,12 @@ def random_texts(count: int, seed: int) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
+MORE = ("gpt-4o", "deepseek-llm", "space", "word splits", "NFKD")
+"""Tokenizers whose parts others have, too."""
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in MORE else ()) for name in DEFINITIONS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_tokens_are_those_of_the_library(name: str, functions: ctypes.CDLL) -> None:
     tokenizer = TextTokenizer(DEFINITIONS[name])
     text = TextInC(functions, tables_of(name))

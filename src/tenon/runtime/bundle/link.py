@@ -124,12 +124,36 @@ def text_executable(
 ) -> bytes:
     """A standalone program of a language model, which goes on with a prompt.  ``source`` is ``<name>_text.c``, and
     ``headers`` are those of the bundle; ``tables`` are its tokenizer's."""
-    size = f"#include <stddef.h>\nconst size_t tenon_text_tables_size = {len(tables)};\n"
+    given = (name, network, headers, weights, source, tables)
+    objects = _text_objects(compiler, target, "text_main.c", *given, threaded=threaded)
+    format = target.format
+    flags = (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
+    made = _with_part_of_c_library(compiler, target, objects) or compiler.link(objects, target, flags)
+    compiler.keep_c_library(target)
+    return made
+
+
+def _text_objects(
+    compiler: Compiler,
+    target: Target,
+    main: str,
+    name: str,
+    network: bytes,
+    headers: Mapping[str, bytes],
+    weights: bytes,
+    source: str,
+    tables: bytes,
+    *,
+    threaded: bool = False,
+) -> dict[str, bytes]:
+    """The objects of a program of a language model, whose main file is ``main`` of ``runtime/c/``."""
+    size = "#include <stddef.h>\nextern const size_t tenon_text_tables_size;\n"
+    size += f"const size_t tenon_text_tables_size = {len(tables)};\n"
     names = (f'-DTENON_TEXT_HEADER="{name}_text.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
-    main = {"text_main.c": runtime("text_main.c"), "threads.h": runtime("threads.h"), **headers}
+    files = {main: runtime(main), "threads.h": runtime("threads.h"), **headers}
     flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), "-ffp-contract=off")
-    objects = {
-        "main.o": compiler.compile(main, "text_main.c", target, flags),
+    return {
+        "main.o": compiler.compile(files, main, target, flags),
         "text.o": compiler.compile({**headers, "text.c": source.encode()}, "text.c", target, ("-ffp-contract=off",)),
         "size.o": compiler.compile({"size.c": size.encode()}, "size.c", target),
         "tables.o": weights_object(compiler, target, tables, "tenon_text_tables"),
@@ -137,11 +161,25 @@ def text_executable(
         "network.o": network,
         **({"threads.o": thread_pool(compiler, target)} if threaded else {}),
     }
-    format = target.format
-    flags = (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
-    made = _with_part_of_c_library(compiler, target, objects) or compiler.link(objects, target, flags)
-    compiler.keep_c_library(target)
-    return made
+
+
+def text_web_module(
+    compiler: Compiler,
+    target: Target,
+    name: str,
+    network: bytes,
+    headers: Mapping[str, bytes],
+    weights: bytes,
+    source: str,
+    tables: bytes,
+) -> bytes:
+    """A WebAssembly module of a language model (``runtime/c/text_web.c``); arguments are those of
+    ``text_executable``."""
+    hosted = replace(target, triple=target.triple.replace("freestanding", "wasi"))
+    objects = _text_objects(compiler, hosted, "text_web.c", name, network, headers, weights, source, tables)
+    objects |= runtime_objects(compiler, hosted, ("web_library.c",))
+    flags = ("-Wl,--no-entry", f"-Wl,-z,stack-size={WASM_STACK}", "-Wl,--strip-all")
+    return link_freestanding(compiler, target, objects, flags)
 
 
 def _with_part_of_c_library(compiler: Compiler, target: Target, objects: Mapping[str, bytes]) -> bytes | None:

@@ -65,9 +65,9 @@ def check_programs(parts: Sequence[Emit], devices: Sequence[str]) -> None:
 
 
 def check_fixed_sizes(parts: Sequence[Emit], sizes: Sequence[str], *, text: bool = False) -> None:
-    """Raises InputError for parts whose programs take inputs of fixed shapes, if runs choose ``sizes``; executables of
-    language models (``text``) do not."""
-    fixed = _FIXED - {"exe"} if text else _FIXED
+    """Raises InputError for parts whose programs take inputs of fixed shapes, if runs choose ``sizes``; executables and
+    pages of language models (``text``) do not."""
+    fixed = _FIXED - {"exe", "html"} if text else _FIXED
     if sizes and (programs := sorted(fixed.intersection(parts))):
         raise InputError(
             f"--emit {programs[0]}: its program takes inputs of fixed shapes, and runs of this network choose "

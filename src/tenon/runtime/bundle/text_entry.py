@@ -153,6 +153,13 @@ def text_source(manifest: Manifest, model: TextModel, runtime: Mapping[str, str]
     return head + "\n".join(parts) + "\n" + _ENTRY.format(**_words(manifest, model))
 
 
+def text_description(manifest: Manifest, model: TextModel) -> dict[str, object]:
+    """What a page knows of a language model."""
+    words = _words(manifest, model)
+    origin = manifest.origin.file if manifest.origin else ""
+    return {"name": manifest.name, "model": origin, **{key: words[key] for key in ("vocabulary", "context")}}
+
+
 def _words(manifest: Manifest, model: TextModel) -> dict[str, object]:
     """What the templates are filled with.  Raises InputError for a network that does not predict tokens."""
     bindings, name = manifest.every_binding(), manifest.name

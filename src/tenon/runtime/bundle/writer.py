@@ -65,11 +65,11 @@ from tenon.runtime.bundle.possible_parts import COMPILED, check_fixed_sizes, che
 from tenon.runtime.bundle.preprocessing import classes_source, detection_source, preprocessing_source
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.text_entry import SOURCES as TEXT_SOURCES
-from tenon.runtime.bundle.text_entry import text_header, text_source
+from tenon.runtime.bundle.text_entry import text_description, text_header, text_source
 from tenon.runtime.bundle.weights import weights_text
 from tenon.runtime.text.text_tables import text_tables
 from tenon.runtime.text.tokenizer import definition_of
-from tenon.runtime.web import WebGpuForm, npm_package, page
+from tenon.runtime.web import WebGpuForm, npm_package, page, text_page
 from tenon.runtime.web.npm import tarball_name
 
 
@@ -211,9 +211,7 @@ class Bundle:
         check_parts(("exe",), self.target, zig=self.compiler.zig)
         threaded = self.program.threads > 1
         if self._answers_text:
-            headers = {f"{self.name}.h": self.header.encode(), **self._text_header()}
-            given = (self.name, self.object, headers, self.weights, self._text_source(), self.text_tables)
-            return link.text_executable(self.compiler, self.target, *given, threaded=threaded)
+            return link.text_executable(self.compiler, self.target, *self._text_parts(), threaded=threaded)
         outputs = tuple(map(tensor, self.program.outputs))
         classes = classes_source(outputs, other=self.heads is not None or bool(self.decoding))
         parts = self.name, self.object, self.header, self.weights, {**self._tables(), "classes_table": classes}
@@ -239,6 +237,16 @@ class Bundle:
     def _text_source(self) -> str:
         assert self.text is not None
         return text_source(self.interface, self.text, {file: link.runtime(file).decode() for file in TEXT_SOURCES})
+
+    def _text_parts(self) -> tuple[str, bytes, dict[str, bytes], bytes, str, bytes]:
+        """What programs of a language model are made of."""
+        headers = {f"{self.name}.h": self.header.encode(), **self._text_header()}
+        return self.name, self.object, headers, self.weights, self._text_source(), self.text_tables
+
+    def _text_page(self) -> str:
+        assert self.text is not None
+        module = link.text_web_module(self.compiler, self.target, *self._text_parts())
+        return text_page(text_description(self.interface, self.text), self.text.generation, module)
 
     @cached_property
     def text_tables(self) -> bytes:
@@ -407,6 +415,8 @@ class Bundle:
         """The page and the npm package, as far as they are among the parts."""
         if not parts & {"html", "npm"}:
             return {}
+        if self._answers_text and "html" in parts:
+            return {f"{self.name}.html": self._text_page().encode()}
         beside, files = self.webgpu, dict[str, bytes]()
         about = description(self.interface, beside.description if beside else None)
         form = beside.form if beside else None

@@ -1,0 +1,44 @@
+/* Entry points of the WebAssembly modules of pages that go on with a text. */
+
+#include TENON_TEXT_HEADER
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TENON_JOIN_(a, b) a##b
+#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
+#define OF_BUNDLE(what) TENON_JOIN(TENON_ENTRY, what)
+#define BYTES_OF(what) TENON_JOIN(TENON_PREFIX, what)
+#define EXPORT(name) __attribute__((export_name(name)))
+
+extern const uint8_t tenon_weights[];
+extern const uint8_t tenon_text_tables[];
+extern const size_t tenon_text_tables_size;
+
+/* Given to the page: a piece of the text; what it returns, if it is not 0, ends the text. */
+__attribute__((import_module("page"), import_name("piece"))) int tenon_page_piece(const char *piece, size_t length);
+
+TENON_MEM_ALIGN(64) static uint8_t network[BYTES_OF(MUTABLE_MEM_SIZE)];
+TENON_MEM_ALIGN(64) static uint8_t scratch[BYTES_OF(ACTIVATIONS_MEM_SIZE)];
+
+static int give(const char *piece, size_t length, void *user) {
+  (void)user;
+  return tenon_page_piece(piece, length);
+}
+
+/* Go on with a prompt, which a zero ends, by at most `most` tokens (-1: any number); returns what the entry point of the
+   bundle does. */
+EXPORT("generate") long tenon_web_generate(const char *prompt, long most, double temperature, uint32_t top_k, double top_p,
+                                           double repetition_penalty, uint32_t seed) {
+  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL};
+  OF_BUNDLE(_sampling) how = TENON_GREEDY;
+  size_t size = OF_BUNDLE(_text_memory)(&text, strlen(prompt));
+  void *memory = malloc(size);
+  if (memory == NULL || size == 0) return OF_BUNDLE(_TEXT_NO_MEMORY);
+  how.temperature = temperature;
+  how.top_k = top_k;
+  how.top_p = top_p;
+  how.repetition_penalty = (float)repetition_penalty;
+  how.state = seed;
+  return OF_BUNDLE(_generate)(&text, &how, prompt, most, give, NULL, memory, size);
+}
