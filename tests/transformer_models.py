@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tenon.formats.decompositions.transformers.bert import BertConfig
+from tenon.formats.decompositions.transformers.clip import ClipConfig, ImageTowerConfig, TextTowerConfig, TowerConfig
 from tenon.formats.decompositions.transformers.moonshine import MoonshineConfig
 from tenon.formats.decompositions.transformers.whisper import WhisperConfig
 from tenon.network.graph.graph import Array
@@ -47,6 +48,11 @@ SMALL_BERT = BertConfig(
     num_attention_heads=2,
     intermediate_size=24,
     max_position_embeddings=12,
+)
+SMALL_CLIP = ClipConfig(
+    TextTowerConfig(16, 24, 2, 2, vocab_size=30, max_position_embeddings=8),
+    ImageTowerConfig(24, 32, 1, 3, hidden_act="gelu", image_size=12, patch_size=4),
+    10,
 )
 
 
@@ -187,3 +193,40 @@ def bert_tensors(config: BertConfig, seed: int = 0, prefix: str = "") -> dict[st
         w.linear(f"{name}.output.dense", config.intermediate_size, width)
         w.norm(f"{name}.output.LayerNorm", width)
     return w.tensors
+
+
+def clip_settings(config: ClipConfig) -> bytes:
+    """The content of ``config.json``."""
+    parts = {"text_config": asdict(config.text), "vision_config": asdict(config.image)}
+    return json.dumps({"model_type": "clip", "projection_dim": config.projection_dim, **parts}).encode()
+
+
+def clip_tensors(config: ClipConfig, seed: int = 0) -> dict[str, Array]:
+    """The tensors of ``model.safetensors``."""
+    w, text, image = Seeded(seed), config.text, config.image
+    side = image.image_size // image.patch_size
+    w.draw("text_model.embeddings.token_embedding.weight", text.vocab_size, text.hidden_size, scale=1)
+    w.draw("text_model.embeddings.position_embedding.weight", text.max_position_embeddings, text.hidden_size)
+    w.draw("vision_model.embeddings.class_embedding", image.hidden_size)
+    patches = (image.hidden_size, image.num_channels, image.patch_size, image.patch_size)
+    w.draw("vision_model.embeddings.patch_embedding.weight", *patches)
+    w.draw("vision_model.embeddings.position_embedding.weight", side * side + 1, image.hidden_size)
+    _clip_tower(w, "text_model", text)
+    _clip_tower(w, "vision_model", image)
+    w.norm("text_model.final_layer_norm", text.hidden_size)
+    for name in ("pre_layrnorm", "post_layernorm"):
+        w.norm(f"vision_model.{name}", image.hidden_size)
+    w.linear("text_projection", text.hidden_size, config.projection_dim, bias=False)
+    w.linear("visual_projection", image.hidden_size, config.projection_dim, bias=False)
+    return w.tensors
+
+
+def _clip_tower(w: Seeded, prefix: str, sizes: TowerConfig) -> None:
+    for i in range(sizes.num_hidden_layers):
+        name, width = f"{prefix}.encoder.layers.{i}", sizes.hidden_size
+        for part in ("q", "k", "v", "out"):
+            w.linear(f"{name}.self_attn.{part}_proj", width, width)
+        for part in ("layer_norm1", "layer_norm2"):
+            w.norm(f"{name}.{part}", width)
+        w.linear(f"{name}.mlp.fc1", width, sizes.intermediate_size)
+        w.linear(f"{name}.mlp.fc2", sizes.intermediate_size, width)

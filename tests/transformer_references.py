@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tenon.formats.decompositions.transformers.clip import ClipConfig, TowerConfig
 from tenon.formats.decompositions.transformers.moonshine import MoonshineConfig
 from tenon.network.graph.graph import Array
 
@@ -146,3 +147,37 @@ def bert_embedding(w: Tensors, tokens: list[int], layers: int, heads: int, prefi
         x = norm(w, f"{name}.output.LayerNorm", x + y)
     mean = x.mean(0)
     return np.asarray(mean / np.linalg.norm(mean))
+
+
+def _clip_layers(w: Tensors, prefix: str, x: Array, sizes: TowerConfig, *, causal: bool) -> Array:
+    for i in range(sizes.num_hidden_layers):
+        name = f"{prefix}.encoder.layers.{i}"
+        y = norm(w, f"{name}.layer_norm1", x)
+        q, k, v = (linear(w, f"{name}.self_attn.{part}_proj", y) for part in "qkv")
+        y = attention(q, k, v, sizes.num_attention_heads, causal)
+        x = x + linear(w, f"{name}.self_attn.out_proj", y)
+        y = linear(w, f"{name}.mlp.fc1", norm(w, f"{name}.layer_norm2", x))
+        y = gelu(y) if sizes.hidden_act == "gelu" else y / (1 + np.exp(-1.702 * y))
+        x = x + linear(w, f"{name}.mlp.fc2", y)
+    return x
+
+
+def clip_text(w: Tensors, tokens: list[int], config: ClipConfig) -> Array:
+    """The embedding of a text that ends with the token of the end."""
+    places = w["text_model.embeddings.position_embedding.weight"][: len(tokens)]
+    x = w["text_model.embeddings.token_embedding.weight"][tokens] + places
+    x = _clip_layers(w, "text_model", x, config.text, causal=True)
+    y = linear(w, "text_projection", norm(w, "text_model.final_layer_norm", x)[-1])
+    return np.asarray(y / np.linalg.norm(y))
+
+
+def clip_image(w: Tensors, image: Array, config: ClipConfig) -> Array:
+    """The embedding of an image [channels, size, size]."""
+    name, sizes = "vision_model.embeddings", config.image
+    patch, side = sizes.patch_size, sizes.image_size // sizes.patch_size
+    cut = image.reshape(sizes.num_channels, side, patch, side, patch).transpose(1, 3, 0, 2, 4).reshape(side * side, -1)
+    x = cut @ w[f"{name}.patch_embedding.weight"].reshape(sizes.hidden_size, -1).T
+    x = np.concatenate([w[f"{name}.class_embedding"][None], x]) + w[f"{name}.position_embedding.weight"]
+    x = _clip_layers(w, "vision_model", norm(w, "vision_model.pre_layrnorm", x), sizes, causal=False)
+    y = linear(w, "visual_projection", norm(w, "vision_model.post_layernorm", x)[0])
+    return np.asarray(y / np.linalg.norm(y))

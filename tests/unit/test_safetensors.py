@@ -8,6 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from PIL import Image
 
 import tenon
 from damage import COUNT, survive
@@ -20,19 +21,24 @@ from tenon.formats.wire.safetensors import tensors
 from tenon.network.graph.graph import Array, Graph
 from transformer_models import (
     SMALL_BERT,
+    SMALL_CLIP,
     SMALL_MOONSHINE,
     bert_tensors,
+    clip_settings,
+    clip_tensors,
     config,
     moonshine_tensors,
     safetensors,
     tokenizer,
 )
-from transformer_references import bert_embedding, moonshine_decoder, moonshine_encoder
+from transformer_references import bert_embedding, clip_image, clip_text, moonshine_decoder, moonshine_encoder
 
 pytestmark = pytest.mark.quick(importer="safetensors")
 
 BERT = bert_tensors(SMALL_BERT)
 TOKENS = [3, 1, 4, 1, 5]
+WORDS = [f"w{chr(ord('a') + i % 26)}{'x' * (i // 26)}" for i in range(SMALL_BERT.vocab_size)]
+"""wa, wb, ...: a word is a token."""
 
 
 def folder(path: Path, model_type: str, sizes: object, weights: dict[str, Array]) -> Path:
@@ -57,8 +63,7 @@ def test_embeddings(tmp_path: Path) -> None:
 
 def test_texts_are_compared(tmp_path: Path) -> None:
     model = folder(tmp_path, "bert", SMALL_BERT, BERT)
-    words = [f"w{chr(ord('a') + i % 26)}{'x' * (i // 26)}" for i in range(SMALL_BERT.vocab_size)]  # wa, wb, ...
-    (model / "tokenizer.json").write_bytes(tokenizer([words[0], *(f"Ġ{word}" for word in words[1:])], {0: "<pad>"}))
+    (model / "tokenizer.json").write_bytes(tokenizer(["<pad>", *(f"Ġ{word}" for word in WORDS[1:])], {0: "<pad>"}))
     texts = (" wd wb", " we wb wf", " wd wb")
     given = [part for text in texts for part in ("--text", text)]
     listed = json.loads(succeeds("run", model, *given, "--json", cwd=tmp_path))
@@ -67,6 +72,24 @@ def test_texts_are_compared(tmp_path: Path) -> None:
     np.testing.assert_allclose(listed["similarities"], vectors @ vectors.T, atol=1e-4)
     done = command("run", model, "--text", " wb", "--output", "x.wav", cwd=tmp_path)
     assert (done.returncode, "is no voice" in " ".join(done.stderr.split())) == (2, True), done.stderr
+
+
+def test_an_image_and_texts_are_compared(tmp_path: Path) -> None:
+    weights = clip_tensors(SMALL_CLIP)
+    (tmp_path / "config.json").write_bytes(clip_settings(SMALL_CLIP))
+    (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer(["<pad>", *(f"Ġ{word}" for word in WORDS[1:])], {0: "<pad>"}))
+    rng = np.random.default_rng(4)
+    pixels = rng.integers(0, 256, (12, 12, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    given = ("--text", " wd wb", "--text", " we wb wf", "--json")
+    listed = json.loads(succeeds("run", tmp_path, "x.png", *given, cwd=tmp_path))
+    mean, spread = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    image = ((pixels / 255 - mean) / spread).transpose(2, 0, 1)
+    texts = np.stack([clip_text(weights, tokens, SMALL_CLIP) for tokens in ([3, 1], [4, 1, 5])])
+    np.testing.assert_allclose(listed["image"], clip_image(weights, image, SMALL_CLIP), atol=1e-4)
+    np.testing.assert_allclose(listed["embeddings"], texts, atol=1e-4)
+    np.testing.assert_allclose(np.ravel(listed["similarities"]), texts @ listed["image"], atol=1e-3)
 
 
 def test_narrow_types_and_files_of_an_index(tmp_path: Path) -> None:

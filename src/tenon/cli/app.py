@@ -185,9 +185,9 @@ def run_command(
     if speech.given:
         from tenon.cli.texts import run_texts
 
-        inputs = {"input": files.arrays, **files.preprocess, **vars(live), **vars(outputs), **vars(device)}
-        refuse({"image": files.given, **inputs}, "--text is spoken or embedded", ("output",))
-        how = (options.overrides(), threads.selected(), speech, outputs.output)
+        inputs = {"input": files.arrays, **vars(live), **vars(outputs), **vars(device)}
+        refuse(inputs, "--text is spoken or embedded", ("output",))
+        how = (options.overrides(), threads.selected(), speech, files, outputs.output)
         return run_texts(model.source(), *how, as_json=printing.json)
     given_files = (options.overrides(), threads.selected(), files, outputs, where)
     return run_model(model.source(), *given_files, language=speech.language, as_json=printing.json)

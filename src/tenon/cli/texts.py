@@ -12,9 +12,13 @@ import numpy as np
 from rich.markup import escape
 
 from tenon.cli.console import console, print_json, table
+from tenon.cli.input_files import InputFiles, read_feeds
 from tenon.cli.model_source import ModelArgument, Threads, open_engine
 from tenon.cli.speech_options import SpeechOptions
+from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
+from tenon.formats.decompositions.transformers.clip import IMAGE_EMBEDDING, TEXT_EMBEDDING
+from tenon.network.graph.dtype import Array
 from tenon.runtime.engine.sound import SUFFIX
 from tenon.runtime.engine.wav_file import write_wav
 from tenon.runtime.generation.embedder import Embedder
@@ -27,33 +31,55 @@ def run_texts(
     options: Mapping[str, Any],
     threads: Threads,
     speech: SpeechOptions,
+    files: InputFiles,
     output: Path | None,
     *,
     as_json: bool,
 ) -> None:
     """Speak the texts by a voice, or print how alike a network finds them."""
+    files.check()
     settings = VoiceSettings.beside(Path(source.model))
     if settings is not None:
+        refuse({"image": files.given}, "a voice speaks a text")
         return _speak(source, options, threads, speech, settings, output, as_json=as_json)
     if speech.phonemes or output:
         raise InputError(f"{source.name} is no voice: the settings of one lie beside it, in {source.name}.json")
-    return _embed(source, options, threads, speech.text or [], as_json=as_json)
+    return _embed(source, options, threads, speech.text or [], files, as_json=as_json)
 
 
 def _embed(
-    source: ModelArgument, options: Mapping[str, Any], threads: Threads, texts: Sequence[str], *, as_json: bool
+    source: ModelArgument,
+    options: Mapping[str, Any],
+    threads: Threads,
+    texts: Sequence[str],
+    files: InputFiles,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print how alike texts are, by the cosines of the angles between their embeddings."""
-    with open_engine(source, options, threads) as engine:
+    """Print how alike texts are, or an image and texts, by the cosines of the angles between their embeddings."""
+    image = _image_vector(source, options, threads, files) if files.image else None
+    part = source if image is None else replace(source, outputs=(TEXT_EMBEDDING,))
+    with open_engine(part, options, threads) as engine:
         vectors = np.stack(list(Embedder(engine).embed(texts)))
-    alike = np.round(np.asarray(vectors @ vectors.T, np.float64), 4)
+    others = vectors if image is None else image[None]
+    alike = np.round(np.asarray(vectors @ others.T, np.float64), 4)
     if as_json:
-        return print_json({"embeddings": vectors.tolist(), "similarities": alike.tolist()})
-    shown = table("text", *map(str, range(1, len(texts) + 1)), right=tuple(range(1, len(texts) + 1)))
+        shown_image = {} if image is None else {"image": image.tolist()}
+        return print_json({"embeddings": vectors.tolist(), **shown_image, "similarities": alike.tolist()})
+    columns = [str(n) for n in range(1, len(texts) + 1)] if image is None else ["image"]
+    shown = table("text", *columns, right=tuple(range(1, len(columns) + 1)))
     for number, (text, row) in enumerate(zip(texts, alike, strict=True), 1):
         shown.add_row(escape(f"{number} {text}"), *(f"{value:.3f}" for value in row))
     console.print(shown)
     return None
+
+
+def _image_vector(source: ModelArgument, options: Mapping[str, Any], threads: Threads, files: InputFiles) -> Array:
+    """The embedding f32 [n] of the image."""
+    changed = {**options, "preprocess": files.preprocess}
+    with open_engine(replace(source, outputs=(IMAGE_EMBEDDING,)), changed, threads) as engine:
+        feeds, _ = read_feeds(engine, files, apply_changes=source.bundle)
+        return np.array(engine.run(feeds)[IMAGE_EMBEDDING][0], np.float32)
 
 
 def _speak(

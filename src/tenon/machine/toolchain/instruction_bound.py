@@ -153,7 +153,7 @@ def _written(function: AssemblyFunction, loop: NaturalLoop) -> set[str]:
     return changed
 
 
-class _Iteration(NamedTuple):
+class _LoopBody(NamedTuple):
     """The ways out of a loop's body, the symbols that stand for what it changes, and the registers at its end."""
 
     edges: list[Edge]
@@ -320,7 +320,7 @@ class _Run:
         iterations = Iterations(state, one.symbols, one.state)
         return iterations.counted(self._function, loop.header, one.edges, self._undecided[mark:])
 
-    def _iteration(self, loop: NaturalLoop, state: Registers) -> _Iteration | None:
+    def _iteration(self, loop: NaturalLoop, state: Registers) -> _LoopBody | None:
         """One iteration, whichever it is: what changes begins with symbols.  None for a loop that never repeats."""
         words, mark = self._words[loop.header], len(self._undecided)
         base = state.read("sp")
@@ -346,5 +346,5 @@ class _Run:
                 if not isinstance(name, str) and name[0] == base[0] and end.values.get(name) != value
             } - words
             if not stale:
-                return _Iteration(edges, symbols, end)
+                return _LoopBody(edges, symbols, end)
             words |= stale

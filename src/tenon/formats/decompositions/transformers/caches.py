@@ -44,7 +44,7 @@ class CacheSizes:
         """Add ``tokens`` i64 [1, length] and the caches f32 [1, heads, past, size] as inputs; returns the tokens."""
         if not builder.shapes.keys() & {TOKENS, past(0, "key")}:
             length = builder.shapes.setdefault(LENGTH, Size(LENGTH, 1, self.chunk))
-            most = length.most if isinstance(length, Size) else self.chunk if isinstance(length, tuple) else length
+            most = length if isinstance(length, int) else getattr(length, "most", self.chunk)
             builder.shapes.setdefault(PAST, Size(PAST, 0, max(0, self.context - most)))
         cache = TensorType(F32, (1, self.heads, PAST, self.size))
         types = {TOKENS: TensorType(I64, (1, LENGTH))}

@@ -97,6 +97,12 @@ class TransformerNode(NodeContext):
         """The extent of an axis at run time, i64 of rank 0."""
         return self.add("Gather", self.add("Shape", x), np.array(axis, np.int64), axis=0)
 
+    def causal(self, tokens: Value) -> tuple[Value, Value]:
+        """Positions i64 [S] of tokens [1, S], and which of them each sees, bool [S, S]: those before and itself."""
+        own = self.add("Range", np.array(0, np.int64), self.length(tokens, 1), np.array(1, np.int64))
+        columns, rows = self.add("Unsqueeze", own, self.ints(0)), self.add("Unsqueeze", own, self.ints(1))
+        return own, self.add("LessOrEqual", columns, rows)
+
     def positions(self, tokens: Value, past: Value) -> tuple[Value, Value]:
         """Positions i64 [S] of tokens [1, S] behind a cache [1, heads, P, size], and which of the P + S positions each
         of them sees, bool [S, P + S]."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tenon.errors import FormatError
-from tenon.formats.decompositions.transformers import bert, moonshine, whisper
+from tenon.formats.decompositions.transformers import bert, clip, moonshine, whisper
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
@@ -34,8 +34,18 @@ def _plain(kind: type[Any], build: Callable[[GraphBuilder, Any, Weights], Graph]
     return lambda builder, settings, weights: build(builder, settings.read(kind), weights)
 
 
+def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
+    text = settings.part("text_config").read(clip.TextTowerConfig)
+    image = settings.part("vision_config").read(clip.ImageTowerConfig)
+    size = settings.content.get("projection_dim", clip.ClipConfig.projection_dim)
+    if type(size) is not int or not 0 < size < 1 << 20:
+        raise FormatError(f"{settings.name}: 'projection_dim' is {size!r:.40}, and must be a positive integer")
+    return clip.build(builder, clip.ClipConfig(text, image, size), weights)
+
+
 MODELS: dict[str, _Build] = {
     "bert": _plain(bert.BertConfig, bert.build),
+    "clip": _clip,
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
     **dict.fromkeys(FAMILIES, build_decoder),
@@ -45,6 +55,7 @@ MODELS: dict[str, _Build] = {
 _PORTS = {name: name for name in ("tokens", "logits", "past")}
 _KINDS: dict[str, TextModel] = {
     "bert": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
+    "clip": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "text_embedding"}),
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
     "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
 }
