@@ -23,6 +23,7 @@ from lowered import make_site, run_lowered, run_site, settle
 from on_targets import EMULATED, SECOND_TIER, selected, skip_without_device
 from operator_cases import LOWERED
 from tenon.compilation import resolved
+from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.build import Builder
@@ -32,6 +33,7 @@ from tenon.machine.kernels.conv import Conv as DenseConv
 from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.integer_conv import IntegerConv as IntegerConvolution
 from tenon.machine.kernels.machine import Machine, in_halves
+from tenon.machine.kernels.outer_matrices import outer_matrices, panel_bytes, panel_of
 from tenon.machine.kernels.outer_products import OuterTiles
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Program
@@ -39,9 +41,11 @@ from tenon.machine.targets import Target, find
 from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
-from tenon.network.ops.base import Case
+from tenon.network.ops.base import Case, Site
 from tenon.network.ops.conv import Conv as Convolution
 from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.matmul import MatMul
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import RemoteBundle
@@ -138,7 +142,7 @@ def test_arithmetic_in_bf16(target: str) -> None:
 
 
 def outer_cases() -> Iterator[Case]:
-    """Convolutions of whole numbers, whose sums are exact in f32, of bf16 and of bytes."""
+    """Convolutions and matrix products of whole numbers, whose sums are exact in f32, of bf16 and of bytes."""
     rng = np.random.default_rng(5)
     for case in Convolution.cases():
         given = case.arrays()
@@ -150,18 +154,29 @@ def outer_cases() -> Iterator[Case]:
             for i, a in enumerate(arrays[:2]):
                 arrays[i] = None if a is None else _bf16(rng, a.size).reshape(a.shape)
             yield replace(case, inputs=tuple(arrays), label=f"bf16 {case.label}")
-    yield from IntegerConv.cases()
+    for case in MatMul.cases():
+        if 1 in case.constant and case.dtypes[:2] == (F32, F32):
+            yield replace(case, inputs=tuple(np.rint(4 * a) if a is not None else a for a in case.arrays()))
+    yield from itertools.chain(IntegerConv.cases(), IntegerGemm.cases())
+
+
+def by_outer_products(case: Case, site: Site) -> OuterProducts | OuterMatrices | None:
+    """The algorithm that computes a case so, if there is one."""
+    if isinstance(case.op, MatMul):
+        able = OuterMatrices.applies((case.op.product(site).problem(site),), site.machine)
+        return OuterMatrices(OuterTiles(2, 2)) if able else None
+    return next((each for each in case.op.candidates(site) if isinstance(each, OuterProducts | OuterMatrices)), None)
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))])
 def test_outer_products(part: int) -> None:
-    """Convolutions that SME multiplies, by an eighth of the cases each.  QEMU before 9.0 adds products of bytes to the
-    wrong sums: these are computed without SME there."""
+    """Convolutions and matrices that SME multiplies, by an eighth of the cases each.  QEMU before 9.0 adds products of
+    bytes to the wrong sums: these are computed without SME there."""
     skip_without_device("aarch64-sme")
     row, records = find("aarch64-sme"), list[Launched]()
     for case in itertools.islice(outer_cases(), part, None, 8):
         site = make_site(case.op, case.arrays(), row.machine, case.constant)
-        algorithm = next((each for each in case.op.candidates(site) if isinstance(each, OuterProducts)), None)
+        algorithm = by_outer_products(case, site)
         if algorithm is None:
             continue
 
@@ -211,6 +226,27 @@ def finished_by_outer_products() -> Iterator[Launched]:
         yield Launched(f"{dtype} in blocks of {block}, {single}", kernel, before, after)
 
 
+def matrices_by_outer_products() -> Iterator[Launched]:
+    """Rows, words of a row and columns that are no whole tiles, of f32 and bf16."""
+    rng, machine, tile = np.random.default_rng(4), find("aarch64-sme").machine, OuterTiles(2, 2)
+    for dtype in (F32, DType.BF16):
+        x, y = (Image(1, n, 1, 37, n, dtype=dtype) for n in (40, 52))
+        c = DenseConv(x, y, weights=dtype)
+        image, weights = (rng.integers(-9, 9, shape).astype(dtype.numpy) for shape in ((37, 40), (52, 40, 1, 1)))
+        packed = [each.reshape(-1) for each in outer_products.pack(weights, panel_of(c, tile), tile)]
+        words = image.reshape(-1) if dtype is F32 else image.reshape(-1).view(np.int32)
+        panel = np.zeros(panel_bytes(c, tile) // 4, words.dtype)
+        bias = rng.integers(-99, 99, 52).astype(np.float32)
+        before = [words, *packed, panel, bias, np.zeros(37 * 52, np.uint16 if dtype is DType.BF16 else np.float32)]
+        after = [each.copy() for each in before]
+        kernel = outer_matrices(c, machine, tile)
+        interpret(kernel, after)
+        expected = image.astype(np.float32) @ weights[:, :, 0, 0].astype(np.float32).T + bias
+        got = after[-1] if dtype is F32 else after[-1].view(DType.BF16.numpy).astype(np.float32)
+        np.testing.assert_allclose(got.reshape(37, 52), expected, rtol=0 if dtype is F32 else 1e-2)
+        yield Launched(f"rows of {dtype}", kernel, before, after)
+
+
 def _clamped(value: Expr, *_: Expr) -> Expr:
     return minimum(maximum(value, -100.0), 900.0)
 
@@ -218,8 +254,8 @@ def _clamped(value: Expr, *_: Expr) -> Expr:
 def test_results_of_outer_products() -> None:
     """To the bit, in the assembly that is asked for."""
     skip_without_device("aarch64-sme")
-    records = list(finished_by_outer_products())
-    assert len(records) == 1 + 2 + 6 + 6
+    records = [*finished_by_outer_products(), *matrices_by_outer_products()]
+    assert len(records) == 1 + 2 + 6 + 6 + 2
     unit = C()
     for each in records:
         unit.kernel(each.kernel)

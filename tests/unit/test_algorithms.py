@@ -77,6 +77,11 @@ def matrices() -> Conv:
     return Conv(x, y, bias=False, packed=False, weights=DType.BF16)
 
 
+def rows() -> Conv:
+    x, y = (Image(1, n, 1, 5, n, dtype=DType.I8) for n in (24, 32))
+    return Conv(x, y, weights=DType.I8)
+
+
 def separable(channels: int = 16, size: int = 12, dtype: DType = F32) -> Problem:
     image = Image(1, channels, size, size, MACHINE.block, dtype=dtype)
     depthwise = Conv(image, image, (3, 3), top=1, left=1, groups=channels, weights=dtype)
@@ -113,6 +118,7 @@ PROBLEMS: dict[str, Problem] = {
     **dict.fromkeys(("product-blocks", "integer-widened", "integer-winograd"), integers((6, 6))),
     "integer-inner-products": integers((6, 6)),
     "outer-products": integers((6, 6)),
+    "outer-matrices": (rows(),),
     **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
@@ -131,7 +137,7 @@ UNITS = {
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "product-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
-    "outer-products": (*MACHINE.products, OUTER_I8),
+    **dict.fromkeys(("outer-products", "outer-matrices"), (*MACHINE.products, OUTER_I8)),
     **dict.fromkeys(("integer-widened", "integer-inner-products", "integer-winograd"), (DOT4, DOT4_SIGNED, MADD_I16)),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),
     **dict.fromkeys(("pairs", "pairs-depthwise", "pairs-winograd"), (DOT2_I16,)),

@@ -15,6 +15,7 @@ import pytest
 
 from compiled import assembled
 from lowered import make_site, run_site, settle
+from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.conv import Conv as DenseConv
@@ -25,6 +26,8 @@ from tenon.network.graph.types import DType
 from tenon.network.ops.base import Case
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.integer_conv import IntegerConv
+from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.matmul import MatMul
 
 ROW = find("aarch64-sme")
 
@@ -35,7 +38,10 @@ def operator_cases() -> Iterator[Case]:
         if all(a is None or a.ndim < 5 for a in case.arrays()[:1]):
             for kind in ("float", "bf16"):
                 yield replace(case, inputs=tuple(case.arrays()), label=f"{kind}_{case.label}")
-    for case in itertools.chain(IntegerConv.cases()):
+    for case in MatMul.cases():
+        if 1 in case.constant and all(a is None or a.dtype == np.float32 for a in case.arrays()):
+            yield replace(case, inputs=tuple(case.arrays()), label=f"float_rows_{case.label}")
+    for case in itertools.chain(IntegerConv.cases(), IntegerGemm.cases()):
         yield replace(case, inputs=tuple(case.arrays()), label=f"integer_{case.label}")
 
 
@@ -78,7 +84,9 @@ def test_operator_cases(case: Case) -> None:
     if kind == "bf16":
         arrays = [a.astype(DType.BF16.numpy) if i < 2 and a is not None else a for i, a in enumerate(arrays)]
     site = make_site(case.op, arrays, ROW.machine, case.constant)
-    listed = [each for each in case.op.candidates(site) if isinstance(each, OuterProducts)]
+    listed = [each for each in case.op.candidates(site) if isinstance(each, OuterProducts | OuterMatrices)]
+    if isinstance(case.op, MatMul) and OuterMatrices.applies((case.op.product(site).problem(site),), ROW.machine):
+        listed = [OuterMatrices(OuterTiles(2, 2))]
     for algorithm in listed[:1]:
         (result,) = run_site(case.op, settle(case.op, replace(site, algorithm=algorithm), surplus=1), arrays)
         (expected,) = case.op.evaluate(arrays)

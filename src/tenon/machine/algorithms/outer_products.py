@@ -96,7 +96,7 @@ class OuterProducts(Algorithm):
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         c = _reblocked(problem[0]).flattened()
-        return Cost(_time(c, machine, self.tile), _weight_bytes(c))
+        return Cost(_time(c, machine, self.tile), weight_bytes(c))
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
         *outer, (before, after) = x.halo
@@ -120,7 +120,8 @@ class OuterProducts(Algorithm):
         return [Step(integer_outer_products(s, machine, self.tile), args)]
 
 
-def _weight_bytes(c: Conv) -> int:
+def weight_bytes(c: Conv) -> int:
+    """Bytes of the packed weights."""
     return -(-c.padded // SIDE) * SIDE * 4 * words_of(c) * steps_of(c)
 
 
@@ -132,18 +133,23 @@ def _ranked(c: Conv, machine: Machine) -> list[OuterTiles]:
     return sorted(able, key=lambda tile: _time(c, machine, tile))
 
 
-def _time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
-    """Time of the convolution, in multiply-adds of a vector."""
+def block_time(c: Conv, machine: Machine, tile: OuterTiles, width: int) -> float:
+    """Time of the blocks of ``width`` positions by all channels, in multiply-adds of a vector."""
     unit = unit_of(c, machine)
     assert unit is not None
     total, finish = 0.0, 6.0 if in_floats((c,)) else FINISH
     for _, groups, across in cuts(c, tile):
-        for _, count, width in segments(c.extent[1], SIDE * tile.down):
-            down = -(-width // SIDE)
+        for _, count, positions in segments(width, SIDE * tile.down):
+            down = -(-positions // SIDE)
             products, loads = down * across * unit.time, (down + across) * _LOAD
             step = words_of(c) * max(products, loads) + 4
-            total += groups * count * (steps_of(c) * step + finish * width * across * SIDE / LANES + _BLOCK)
-    total *= c.y.n * c.extent[0]
+            total += groups * count * (steps_of(c) * step + finish * positions * across * SIDE / LANES + _BLOCK)
+    return total
+
+
+def _time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
+    """Time of the convolution, in multiply-adds of a vector."""
+    total = c.y.n * c.extent[0] * block_time(c, machine, tile, c.extent[1])
     items = work_items(-(-c.padded // (SIDE * tile.across)), c.extent[0], threads=machine.threads)
-    memory = _weight_bytes(c) / (machine.stream * streamed(machine.threads))
+    memory = weight_bytes(c) / (machine.stream * streamed(machine.threads))
     return overlapped(total * slowest(items, machine.threads), memory)

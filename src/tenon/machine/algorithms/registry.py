@@ -21,6 +21,7 @@ from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
 from tenon.machine.algorithms.integers import IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
+from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.algorithms.product_blocks import ProductBlocks
 from tenon.machine.algorithms.separable import Separable
@@ -48,6 +49,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     IntegerDepthwise,
     ProductBlocks,
     OuterProducts,
+    OuterMatrices,
     IntegerWidened,
     IntegerInnerProducts,
     IntegerWinograd,
@@ -116,6 +118,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
         Direct,
         ProductBlocks,
         OuterProducts,
+        OuterMatrices,
         TileProducts,
         TileMatrices,
         Tiled,

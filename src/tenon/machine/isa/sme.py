@@ -4,7 +4,7 @@ The rows of a tile are output channels and its columns neighbouring positions.  
 ``outer_i8`` and ``outer_u8`` (positions without sign) make a block of sums, from their bias on, over all steps of a
 nest of loops.  They store these as fours of channels, or what they make of them by ``OuterEnds``.  A step loads some
 words of each position into as many vectors, by one instruction that takes these apart, and as many vectors of weights
-for each tile of channels.
+for each tile of channels.  ``outer_turn`` puts rows of a matrix side by side, as these instructions read them.
 
 Sums of f32 are fused multiply-adds in the order of the inputs.  Those of bf16 round to odd as ``isa.bf16.DOT2_ODD``
 does; integers are exact.  Flushing of subnormal numbers follows FPCR for f32, and always happens for bf16.
@@ -213,6 +213,33 @@ def _nest(block: OuterBlock, step: list[str]) -> list[str]:
     return ["mov %[at], #0", *lines]
 
 
+def _contiguous(block: OuterBlock) -> int:
+    """How many steps are written out where vectors of positions lie one after the other; 0 where they do not."""
+    loops = [loop for loop in block.loops if loop[0] > 1]
+    if block.words * block.spread != 1 or len(loops) != 1 or loops[0][1] != 4 * SIDE * block.down:
+        return 0
+    most = 8 // max(block.down, block.across)
+    return next(count for count in (8, 4, 2, 1) if count <= most and loops[0][0] % count == 0)
+
+
+def _steps(block: OuterBlock, product: tuple[str, str], count: int) -> list[str]:
+    """The loop over such vectors; ``at`` is their address."""
+    (name, element), (turns,) = product, [n for n, _ in block.loops if n > 1]
+    lines = ["mov %[at], %[x0]", f"mov %[turn0], #{turns // count}", "1:"]
+    for k in range(count * block.down):
+        lines.append(f"ld1w {{z{k}.s}}, {block.columns(k % block.down)}/z, [%[at], #{k}, mul vl]")
+    for k in range(count * block.across):
+        lines.append(f"ld1w {{z{16 + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]")
+    for step in range(count):
+        for i in range(block.down):
+            for j in range(block.across):
+                into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m"
+                weights, x = 16 + step * block.across + j, step * block.down + i
+                lines.append(f"{name} {into}, z{weights}.{element}, z{x}.{element}")
+    lines += [f"addvl %[at], %[at], #{count * block.down}", f"addvl %[w], %[w], #{count * block.across}"]
+    return [*lines, "subs %[turn0], %[turn0], #1", "b.ne 1b"]
+
+
 def _stores(block: OuterBlock) -> list[str]:
     """Four rows of a tile are four channels, whose vectors are stored by turns: fours of channels for each position."""
     lines, stored = list[str](), 0
@@ -308,7 +335,9 @@ def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: S
     """``rest``: the sums; the bias where there is one; factors of bytes and the results where there are ends."""
     block = OuterBlock.of(numbers)
     sums = DType.F32 if name in ("outer_f32", "outer_bf16") else DType.I32
-    lines = [*_begin(block, sums), *_nest(block, _step(block, _PRODUCTS[name]))]
+    product, count = _PRODUCTS[name], _contiguous(block)
+    lines = _begin(block, sums)
+    lines += _steps(block, product, count) if count else _nest(block, _step(block, product))
     lines += _stores(block) if block.ends is None else _results(block, block.ends)
     written, read = _operands(block, inputs, rest)
     turns = [f"{LOCAL}turn{depth}" for depth in range(len([n for n, _ in block.loops if n > 1]))]
@@ -335,4 +364,49 @@ def _of(name: str) -> Assembly:
     return Assembly(_CONDITION, text, test=_TESTS[of_bytes], asks=_asks(of_bytes))
 
 
-ASSEMBLY = {name: _of(name) for name in _PRODUCTS}
+@dataclass(frozen=True)
+class OuterTurn:
+    """The numbers of ``outer_turn``, which stores ``words`` words of each of ``rows`` rows, at most 16, side by side:
+    the rows lie ``apart`` bytes after each other, and the vectors of words ``pitch``.  It stores whole sixteens of
+    vectors."""
+
+    rows: int
+    words: int
+    apart: int
+    pitch: int
+
+
+def _turn(into: str, inputs: str, _: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    """Rows are loaded as rows of a tile, whose columns are stored."""
+    turn = OuterTurn(*numbers)
+    lines = ["smstart", "ptrue p0.b", f"mov %[n], #{turn.rows}", "whilelt p1.s, xzr, %[n]"]
+    lines += ["mov %[at], #0", "1:", "whilelt p2.s, %[at], %[words]", "mov %[r], %[x]"]
+    for row in range(turn.rows):
+        lines += [f"mov w12, #{row}"] if row % 4 == 0 else []
+        lines += [f"ld1w {{za0h.s[w12, {row % 4}]}}, p2/z, [%[r], %[at], lsl #2]", "add %[r], %[r], %[apart]"]
+    for column in range(SIDE):
+        lines += [f"mov w12, #{column}"] if column % 4 == 0 else []
+        lines += [f"st1w {{za0v.s[w12, {column % 4}]}}, p1, [%[p]]", "add %[p], %[p], %[pitch]"]
+    lines += ["add %[at], %[at], #16", "cmp %[at], %[words]", "b.lt 1b"]
+    names = [f"{LOCAL}{name}" for name in ("at", "n", "r")]
+    written = ", ".join(f'[{name.removeprefix(LOCAL)}] "=&r"({name})' for name in names)
+    read = ", ".join(f'[{name}] "r"({n}L)' for name, n in (("apart", turn.apart), ("pitch", turn.pitch)))
+    return [
+        "{",
+        f"  char *{LOCAL}p = (char *)({into});",
+        f"  long {', '.join(names)};",
+        "  __asm__ volatile(",
+        '    ".arch_extension sme\\n"',
+        *(f'    "{line}\\n"' for line in (*lines, "smstop")),
+        f'    : [p] "+&r"({LOCAL}p), {written}',
+        f'    : [x] "r"({inputs}), [words] "r"({turn.words}L), {read}',
+        f"    : {_CLOBBERED});",
+        "}",
+    ]
+
+
+TURN = "outer_turn"
+ASSEMBLY = {
+    **{name: _of(name) for name in _PRODUCTS},
+    TURN: Assembly(_CONDITION, _turn, test=_TESTS[False], asks=_asks(False)),
+}

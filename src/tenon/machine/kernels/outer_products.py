@@ -99,7 +99,7 @@ def pack(weights: Array, c: Conv, tile: OuterTiles) -> list[Array]:
 
 
 @dataclass(frozen=True, eq=False)
-class _OuterContext:
+class OuterContext:
     """What all blocks of a kernel share; ``bias`` is None where there is none.  Where the unit can make results of the
     sums, ``ends`` say how, into ``y``, by the ``factors`` of bytes."""
 
@@ -117,8 +117,13 @@ class _OuterContext:
 @lru_cache(maxsize=512)
 def outer_products(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
     """Parameters: x, the packed weights of each cut, bias (padded), mask when ``clear``, operands, y."""
-    k = Builder(f"outer_{_name(c)}", f"{described(c)}; {_about(tile)}")
+    k = Builder(f"outer_{_name(c)}", f"{described(c)}; {about(tile)}")
     x, ws = _factors(k, c, tile)
+    return _blocks(float_context(k, c, machine, x), ws, machine, tile)
+
+
+def float_context(k: Builder, c: Conv, machine: Machine, x: Tensor) -> OuterContext:
+    """Parameters: bias (padded), mask when ``clear``, operands, y."""
     b = k.param("b", c.padded) if c.bias else None
     m = k.param("m", c.padded, dtype=I32) if c.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in c.operands]
@@ -130,7 +135,7 @@ def outer_products(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
 
     unit = unit_of(c, machine)
     assert unit is not None
-    return _blocks(_OuterContext(k, c, unit, x, b, store, y, _float_ends(c)), ws, machine, tile)
+    return OuterContext(k, c, unit, x, b, store, y, _float_ends(c))
 
 
 @lru_cache(maxsize=512)
@@ -138,16 +143,21 @@ def integer_outer_products(s: IntegerConv, machine: Machine, tile: OuterTiles) -
     """Parameters: x, the packed weights of each cut, bias in i32 (padded), rows of factors, mask when
     ``conv.clear``, operands, y."""
     c = s.conv
-    k = Builder(f"integer_outer_{_name(c)}", f"{described(c)}, in integers; {_about(tile)}")
+    k = Builder(f"integer_outer_{_name(c)}", f"{described(c)}, in integers; {about(tile)}")
     x, ws = _factors(k, c, tile)
-    ends = IntegerEnds.params(k, s)
+    return _blocks(integer_context(k, s, machine, x), ws, machine, tile)
+
+
+def integer_context(k: Builder, s: IntegerConv, machine: Machine, x: Tensor) -> OuterContext:
+    """Parameters: bias in i32 (padded), rows of factors, mask when ``conv.clear``, operands, y."""
+    c, ends = s.conv, IntegerEnds.params(k, s)
 
     def store(n: Index, channel: Index, row: Index, col: Index, total: Expr) -> None:
         ends.store(n, channel, row, col, LANES, total)
 
     unit, factors = unit_of(c, machine), ends.rows[0] if ends.rows else None
     assert unit is not None
-    return _blocks(_OuterContext(k, c, unit, x, ends.b, store, ends.y, _integer_ends(s), factors), ws, machine, tile)
+    return OuterContext(k, c, unit, x, ends.b, store, ends.y, _integer_ends(s), factors)
 
 
 def _ends(c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0) -> OuterEnds | None:
@@ -194,36 +204,53 @@ def _integer_ends(s: IntegerConv) -> OuterEnds | None:
 
 def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor]]:
     """The parameters x and weights, in words; the columns of an image are one axis with the words of their blocks."""
-    dtypes = {F32: (F32, F32), DType.BF16: (DType.B2, DType.B2)}.get(c.weights, (DType.Q8, I32))
     *outer, columns, _ = c.x.shape
-    x = k.param("x", *outer, columns * words_of(c), dtype=dtypes[0])
+    x = k.param("x", *outer, columns * words_of(c), dtype=types_of(c)[0])
+    return x, weight_params(k, c, tile)
+
+
+def weight_params(k: Builder, c: Conv, tile: OuterTiles) -> list[Tensor]:
+    """The packed weights of each cut, in words."""
     shapes = [(groups, steps_of(c), across, words_of(c), SIDE) for _, groups, across in cuts(c, tile)]
-    return x, [k.param("w", *shape, dtype=dtypes[1]) for shape in shapes]
+    return [k.param("w", *shape, dtype=types_of(c)[1]) for shape in shapes]
 
 
-def _blocks(p: _OuterContext, ws: list[Tensor], machine: Machine, tile: OuterTiles) -> Kernel:
+def types_of(c: Conv) -> tuple[DType, DType]:
+    """The types of words of x and of weights."""
+    return {F32: (F32, F32), DType.BF16: (DType.B2, DType.B2)}.get(c.weights, (DType.Q8, I32))
+
+
+def _blocks(p: OuterContext, ws: list[Tensor], machine: Machine, tile: OuterTiles) -> Kernel:
     k, c = p.k, p.c
     with k.loop("n", c.y.n) as n:
         for (first, groups, across), w in zip(cuts(c, tile), ws, strict=True):
             cut = OutputTile(1, SIDE * tile.down, across)
             for o, _, top, left, _, width in tiles(k, groups, c.extent, cut, machine.threads):
-                about = f"{width} positions by {across * SIDE} output channels"
+                shown = f"{width} positions by {across * SIDE} output channels"
                 vectors = min(across * SIDE, c.padded - first * SIDE) // LANES
-                with k.outline(f"{width}x{vectors}", about):
-                    _block(p, w, (n, o, top, left), (width, first + o * across, vectors))
+                with k.outline(f"{width}x{vectors}", shown):
+                    block_of_results(p, w, (n, o, top, left), (width, first + o * across, vectors))
     return k.done()
 
 
-def _block(p: _OuterContext, w: Tensor, at: tuple[Index, Index, Index, Index], size: tuple[int, Index, int]) -> None:
+def block_of_results(
+    p: OuterContext,
+    w: Tensor,
+    at: tuple[Index, Index, Index, Index],
+    size: tuple[int, Index, int],
+    source: tuple[Index, Index, Index] | None = None,
+) -> None:
     """The sums of one block, and what is stored of them; ``size`` has the positions, the first tile of channels and how
-    many vectors of results these have."""
+    many vectors of results these have.  ``source`` is (image, row, column) of its first position in x where that is
+    another one than ``at`` says."""
     k, c, (n, o, top, left), (width, first, count) = p.k, p.c, at, size
     down, across, words = -(-width // SIDE), -(-count * LANES // SIDE), words_of(c)
     begun = p.bias is not None and count * LANES == across * SIDE
     ends = p.ends if count * LANES == across * SIDE and (begun or p.bias is None) else None
     block = OuterBlock(down, width - SIDE * (down - 1), across, words, words * c.stride[1], begun, ends, _loops(c))
     sums = k.local("s", down, across * SIDE // LANES, SIDE, LANES, dtype=p.unit.sums, space="stack")
-    x = (n, 0, top * c.stride[0] + (c.x.top - c.top), (left * c.stride[1] + (c.x.left - c.left)) * words_of(c))
+    image, row, col = source or (n, top, left)
+    x = (image, 0, row * c.stride[0] + (c.x.top - c.top), (col * c.stride[1] + (c.x.left - c.left)) * words_of(c))
     operands = [(w, (o, 0, 0, 0, 0)), (p.x, x), (sums, (0, 0, 0, 0))]
     if p.bias is not None and block.bias:
         operands.append((p.bias, (first * SIDE,)))
@@ -240,7 +267,7 @@ def _block(p: _OuterContext, w: Tensor, at: tuple[Index, Index, Index, Index], s
 
 
 def _finish(
-    p: _OuterContext, block: OuterBlock, sums: Tensor, at: tuple[Index, Index, Index, Index], count: int
+    p: OuterContext, block: OuterBlock, sums: Tensor, at: tuple[Index, Index, Index, Index], count: int
 ) -> None:
     """The results of a block; ``at`` is (image, first tile of channels, row, column)."""
     k, (n, first, top, left) = p.k, at
@@ -268,7 +295,7 @@ Place = tuple[Index, int, Index, Index]
 
 
 def _sums(
-    p: _OuterContext, block: OuterBlock, weights: tuple[Tensor, Index], at: Place, into: tuple[Tensor, Index]
+    p: OuterContext, block: OuterBlock, weights: tuple[Tensor, Index], at: Place, into: tuple[Tensor, Index]
 ) -> None:
     """The meaning of the instruction."""
     k, c, (w, o), (sums, first) = p.k, p.c, weights, into
@@ -300,5 +327,5 @@ def _name(c: Conv) -> str:
     return f"{'x'.join(map(str, c.kernel))}_{c.x.channels}_{c.y.shown}"
 
 
-def _about(tile: OuterTiles) -> str:
+def about(tile: OuterTiles) -> str:
     return f"blocks of {tile.down} x {tile.across} tiles of {SIDE} positions by {SIDE} channels"
