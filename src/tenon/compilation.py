@@ -68,6 +68,19 @@ class Compilation:
         """Whether the target is a processor without an operating system, whose memory is scarce."""
         return self.target.freestanding and not self.target.format.module
 
+    @property
+    def loops_over_images(self) -> bool:
+        """Whether batches are computed image by image, for what few threads keep in their caches; not where each call
+        is timed, which a loop makes many times."""
+        processor = self.setting.machine.launch is None and find_backend(self.target.backend).launch == "call"
+        return (
+            processor
+            and self.optimize == 2
+            and not self.profile
+            and self.ram is None
+            and self.setting.machine.threads <= 2
+        )
+
     def arithmetic_of(self, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
         """How the quantised operators of ``graph`` are computed."""
         # A page in a browser is expected to give the answers of this machine, a microcontroller those of TFLite Micro.

@@ -52,6 +52,7 @@ from tenon.network.passes.bodies import with_usable_bodies
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.first import first_passes
 from tenon.network.passes.heads import with_head
+from tenon.network.passes.image_loop import with_image_loop
 from tenon.network.passes.integers import to_integers
 from tenon.network.passes.integers.digest import expected_digest
 from tenon.network.passes.integers.requantised import requantised_moves
@@ -512,6 +513,8 @@ def _optimised(
     graph = bound.copy() if bound is given else bound
     names = [v.name for v in graph.outputs]
     graph = with_usable_bodies(graph, short=compilation.microcontroller)
+    if compilation.loops_over_images:
+        graph = with_image_loop(graph)
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":
