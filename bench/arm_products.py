@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Instructions of matrix products on Arm, ours beside KleidiAI's, counted by QEMU.
 
-    python bench/arm_products.py [--kleidiai FOLDER] [--size ROWS:INPUTS:COLUMNS ...] [--kind NAME ...] [--functions]
+    python bench/arm_products.py [--kleidiai FOLDER] [--size ROWS:INPUTS:COLUMNS ...] [--kind NAME ...] [--rows]
+                                 [--functions]
 
 Ours are 1x1 convolutions of images with ROWS positions, compiled for the target of the kind: "product" has the kernel,
 bias and clamping (of bytes also requantisation) included, and "all" what reorders the images at the network's edges,
-too, which a network does once.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in rows:
-"product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8 kernels by
-I8MM make f32 of f32.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512 bits.
+too, which a network does once.  With --rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
+side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
+rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8
+kernels by I8MM make f32 of f32.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512
+bits.
 
 Counts need a QEMU with plug-ins.  Before 9.0 it computes SME's products of bytes wrongly, but counts them rightly.
 """
@@ -109,26 +112,48 @@ def network(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
         tensors = {"w": narrow, "b": (bias * 900).astype(np.int32), **scales, **zeros}
         names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
         node, kind = helper.make_node("QLinearConv", names, ["y"]), TensorProto.INT8
+    return _model(node, tensors, kind, ([1, inputs, 1, rows], [1, columns, 1, rows]))
+
+
+def matrices(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
+    """A matrix product, of floats with a bias."""
+    rng = np.random.default_rng(0)
+    weights, bias = rng.standard_normal((inputs, columns)), rng.standard_normal(columns)
+    if not quantised:
+        tensors = {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
+        node, kind = helper.make_node("Gemm", ["x", "w", "b"], ["y"]), TensorProto.FLOAT
+    else:
+        scales = {f"{name}s": np.float32(scale) for name, scale in (("x", 0.02), ("w", 0.01), ("y", 0.1))}
+        zeros = {f"{name}z": np.int8(0) for name in "xwy"}
+        tensors = {"w": np.clip(weights * 40, -127, 127).astype(np.int8), **scales, **zeros}
+        names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+        node, kind = helper.make_node("QLinearMatMul", names, ["y"]), TensorProto.INT8
+    return _model(node, tensors, kind, ([rows, inputs], [rows, columns]))
+
+
+def _model(node: object, tensors: Mapping[str, object], kind: int, shapes: tuple[list[int], list[int]]) -> bytes:
     made = helper.make_graph(
         [node],
         "product",
-        [helper.make_tensor_value_info("x", kind, [1, inputs, 1, rows])],
-        [helper.make_tensor_value_info("y", kind, [1, columns, 1, rows])],
+        [helper.make_tensor_value_info("x", kind, shapes[0])],
+        [helper.make_tensor_value_info("y", kind, shapes[1])],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in tensors.items()],
     )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)])
     return bytes(model.SerializeToString())
 
 
-def ours(kind: Kind, rows: int, inputs: int, columns: int) -> tuple[int, int, Mapping[str, int]]:
+def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool) -> tuple[int, int, Mapping[str, int]]:
     """Instructions of the product and of all, and those of each function."""
+    rows, inputs, columns = size
     quantised = kind.precision == "int8"
     precision = "fp32" if quantised else kind.precision
-    made = tenon.compile(network(rows, inputs, columns, quantised), target=kind.target, precision=precision)
+    given = (matrices if in_rows else network)(rows, inputs, columns, quantised)
+    made = tenon.compile(given, target=kind.target, precision=precision)
     row = find(kind.target)
     row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
     bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))
-    x = np.zeros((1, inputs, 1, rows), np.int8 if quantised else np.float32)
+    x = np.zeros((rows, inputs) if in_rows else (1, inputs, 1, rows), np.int8 if quantised else np.float32)
     counted = count(bundle, [{"x": x}, {"x": x}])  # the first run asks what the machine has
     edges = sum(n for name, n in counted.functions.items() if name.startswith(EDGES))
     return counted.instructions[1] - edges, counted.instructions[1], counted.functions
@@ -171,6 +196,7 @@ def main() -> int:
     parser.add_argument("--kleidiai", type=Path, metavar="FOLDER")
     parser.add_argument("--size", action="append", metavar="ROWS:INPUTS:COLUMNS")
     parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--rows", action="store_true")
     parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
     heads = f"{'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7}"
@@ -183,7 +209,7 @@ def main() -> int:
             for text in options.size or SIZES:
                 rows, inputs, columns = map(int, text.split(":"))
                 products = rows * inputs * columns
-                *own, functions = ours(kind, rows, inputs, columns)
+                *own, functions = ours(kind, (rows, inputs, columns), options.rows)
                 other = theirs(program, folder, (rows, inputs, columns)) if program else ()
                 figures = [f"{n / products:.4f}" for n in (*own, *other)] + ["-"] * (2 - len(other))
                 shown = f"{rows} x {inputs} x {columns}"

@@ -27,6 +27,7 @@ from tenon.errors import ToolchainError
 from tenon.machine.targets import targets
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.toolchain.compiler import Compiler, find
+from tenon.network.graph.types import DType
 from tenon.options import Options, Precision
 from tenon.tools.cluster import open_pool
 
@@ -34,7 +35,9 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 ORDER: tuple[Precision, ...] = ("fp32", "fp32", "fp16", "fp32", "bf16")
 COMPILERS = ("gcc", "clang", "zig")
 HOSTS = {
-    name: row.host for name, row in targets().items() if row.host and row.backend == "c" and not row.machine.has("dot2")
+    name: row.host
+    for name, row in targets().items()
+    if row.host and row.backend == "c" and not row.machine.multiplies(DType.BF16, 2)
 }
 TARGETS = sorted(HOSTS, key=lambda name: (-len(HOSTS[name].features), name))
 

@@ -18,6 +18,7 @@ from tenon.machine.plan.program import ALIGNMENT, Program
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import BASE_FLAGS, Compiler
 from tenon.network.graph.graph import Array, Graph
+from tenon.network.graph.types import DType
 from tenon.network.ops.base import Limits
 from tenon.network.passes import optimize
 from tenon.network.passes.precision import precision
@@ -46,7 +47,7 @@ class Plan:
 def planned(sample: Sample, level: int, target: Target, threads: int = 1, name: str = "fp32") -> Plan:
     """The program of a graph at a precision.  Winograd's and Strassen's algorithms spread a NaN over a tile, so they
     are disabled for graphs that may have one."""
-    narrow = precision(name, arithmetic=target.machine.has("dot2"))
+    narrow = precision(name, arithmetic=target.machine.multiplies(DType.BF16, 2) is not None)
     graph = optimize(sample.graph.copy(), verify=True, level=level, narrow=narrow)
     rounded = optimize(sample.graph.copy(), level=level, narrow=narrow, fuse=False) if narrow else None
     limits = Limits(0, 0) if sample.wild else Limits()
