@@ -9,12 +9,16 @@ import pytest
 
 import tenon
 from onnx_models import model, node, random
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.plan.program import Program, Repeat
+from tenon.machine.targets import find
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Graph
 from tenon.network.ops.scan import Scan
 from tenon.network.passes import image_loop
 from tenon.network.passes.image_loop import with_image_loop
+from tenon.tools.tune.search import jobs
 
 BATCH = 3
 WEIGHTS = {
@@ -145,6 +149,11 @@ def test_few_threads_of_a_processor_compute_image_by_image() -> None:
     assert apart.memory.activations < together.memory.activations / 2
     for options in ({"optimize": 1}, {"profile": True}, {"ram": 1 << 30}):
         assert not any(isinstance(item, Repeat) for item in program(**options).items)
+
+
+def test_layers_in_the_loop_are_tuned() -> None:
+    setting = Setting(find("x86-64-avx2").machine, Limits())
+    assert {job.name for job in jobs(with_image_loop(network(*HEAD, size=40)), setting)} >= {"the_c", "the_d"}
 
 
 def test_the_bundle_gives_what_the_network_gives() -> None:

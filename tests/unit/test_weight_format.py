@@ -170,3 +170,5 @@ def test_the_command_prints_what_it_stored(tmp_path: Path, capsys: pytest.Captur
     assert "3 layer(s) in i8, error of the outputs" in capsys.readouterr().out
     assert run_main(tenon.cli.main, ["inspect", str(tmp_path / "net")]) == 0
     assert "3 layer(s) in i8" in capsys.readouterr().out
+    assert run_main(tenon.cli.main, ["inspect", str(tmp_path / "net.onnx"), "--weight-format", "fp16"]) == 0
+    assert "3 layer(s) in f16" in capsys.readouterr().out

@@ -27,6 +27,7 @@ from tenon.pipeline import check_possible, find_target
 from tenon.runtime.bundle import read_manifest
 from tenon.runtime.bundle.container import SUFFIX
 from tenon.runtime.bundle.folder import refuse_foreign
+from tenon.runtime.bundle.manifest import StoredTypes
 from tenon.runtime.bundle.names import library_name
 from tenon.runtime.bundle.writer import save_container
 
@@ -293,6 +294,8 @@ def inspect_model(
     if patches := description.patches:
         shown.add_row("in patches", patches_text(patches))
     shown.add_row("weights, compiled", size(description.weights))
+    if description.stored:
+        shown.add_row("  stored", str(StoredTypes(**asdict(description.stored))))
     console.print(shown)
     for title, operators in (("operator", description.operators), ("compiled to", description.compiled or {})):
         counts = table(title, "count", right=(1,))

@@ -12,6 +12,7 @@ from tenon.machine.plan.program import Patches, Program
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.ops.scan import Scan
 from tenon.network.passes.states import suggested
+from tenon.network.passes.weight_format import StoredWeights
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Description:
     """Layers that only move integers, to a tensor of another scale or zero point, and both quantisations."""
     speed_up: Mapping[int, float] | None = None
     """How many times as fast as with one thread the network is predicted to be, by the number of threads."""
+    stored: StoredWeights | None = None
+    """In which types weights are stored, where fewer bits were asked for."""
     possible_states: tuple[tuple[str, str], ...] = ()
     """Inputs that may be states, by their names, and the outputs that would follow them."""
 
@@ -102,6 +105,7 @@ def describe(graph: Graph, program: Program | None = None) -> Description:
         weights=memory.constant if memory else None,
         largest=program.largest if program else "",
         patches=program.patches if program else None,
+        stored=program.stored if program else None,
         possible_states=_possible_states(inputs, outputs),
     )
 

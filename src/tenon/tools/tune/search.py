@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tenon.compilation import Compilation
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Algorithm
+from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
 from tenon.machine.plan.program import Program, mapped
@@ -71,9 +72,9 @@ class Job:
 
 
 def jobs(graph: Graph, setting: Setting) -> list[Job]:
-    """The distinct layers of a graph that have more than one candidate."""
+    """The distinct layers of a graph and of loops in it that have more than one candidate."""
     by_layer: dict[str, Job] = {}
-    for node in graph:
+    for node in (node for part in with_bodies(graph) for node in part if not node.bodies):
         name = key(node)
         if name in by_layer:
             by_layer[name] = replace(by_layer[name], count=by_layer[name].count + 1)
