@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tenon
 import tenon.cli
 from command_line import run_main
 from onnx_models import model, node
+from tenon.machine.codegen.threads import Sharing
 from tenon.machine.kernels.parallel import parts_of_groups
 from tenon.network.graph.graph import Array
 from tenon.pipeline import inspect
@@ -69,6 +71,22 @@ def test_weights_arrive_no_faster_than_memory_gives_them() -> None:
     text = model([node("MatMul", ["x", "w"], ["y"])], {"x": [1, 4096]}, ["y"], {"w": weights}).SerializeToString()
     factors = speed_up(bytes(text), 16)
     assert 1 < factors[16] < 8
+
+
+def test_threads_share_the_blocks_of_attention() -> None:
+    """Of queries that do not fill the last block, too."""
+    nodes = [
+        node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    text = bytes(model(nodes, {key: [1, 12, 197, 64] for key in "qkv"}, ["y"], {}).SerializeToString())
+    calls = tenon.compile(text, target="x86-64-avx2").program.calls
+    (attention,) = (call for call in calls if call.kernel.name.startswith("attention"))
+    slices = Sharing(4).part(attention).slices
+    assert slices is not None
+    assert slices.length == 12 * 13
 
 
 def test_what_one_thread_runs_limits_the_others() -> None:

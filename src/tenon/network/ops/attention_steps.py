@@ -29,7 +29,9 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
     if s.queries == 1:
         return _row_steps(s, operands, machine)
     places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
-    room = [Scratch(name, 4 * math.prod(shape), True) for name, shape in tiles.scratch(s, machine)]
+    # Names of their own: memory of a thread that others of its parameters overlap is not divided alike among threads.
+    shapes = enumerate(tiles.scratch(s, machine))
+    room = [Scratch(f"{name}{i}", 4 * math.prod(shape), True) for i, (name, shape) in shapes]
     args: tuple[Arg, ...] = (*operands, *places, *room, Output())
     return [Step(blocked_attention(s, machine), args)]
 
