@@ -28,13 +28,15 @@ from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
 from tenon.machine.algorithms.tile_splits import TileSplits
+from tenon.machine.codegen.spread import independent
 from tenon.machine.isa import assembly
 from tenon.machine.isa.amx import BEGIN, REGISTERS, TILE_BF16, TILE_I8, TILE_U8, TileBlock
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.loops import BLOCKS, Instruction, Kernel, Stmt
 from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels import tile_patches as tile_patches_kernel
-from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.conv import Conv, OutputTile, conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
 from tenon.machine.kernels.tile_patches import patch_bytes, tile_patches
@@ -529,3 +531,14 @@ def test_three_products_are_asked_for_by_name(tmp_path: Path, capsys: pytest.Cap
     stated = json.loads((tmp_path / "made" / "manifest.json").read_text())
     assert "bf16x3" in json.dumps(stated)
     assert stated["error"] >= tile_splits.ERROR
+
+
+def test_vectors_that_share_a_block_are_divided_among_threads() -> None:
+    """Blocks of bf16 have two vectors: what tiles decline is shared all the same."""
+    s = replace(convolution((672, 168), (1, 1)), weights=F32)
+    for threads in (8, 16):
+        kernel = conv(s, replace(MACHINE, threads=threads), OutputTile(1, 1, 1))
+        assert independent(kernel, ())
+        items = linearise(kernel)
+        assert items is not None
+        assert items.length == 12

@@ -280,8 +280,13 @@ def tiles(
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
                 for left, across, width in segments(extent[1], tile.cols):
-                    with k.loop("j", across, kind=inside) as j, k.loop("u", each, kind=inside) as u:
-                        yield o * each + u, n, i * height + top, j * width + left, height, width
+                    with k.loop("j", across, kind=inside) as j:
+                        place = n, i * height + top, j * width + left, height, width
+                        if each == 1:
+                            yield o, *place
+                            continue
+                        with k.loop("u", each, kind=inside) as u:
+                            yield o * each + u, *place
 
 
 def images_inside(s: Conv) -> int:
@@ -372,8 +377,9 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
 
 
 def _parts(s: Conv, r: GroupRun, machine: Machine) -> int:
-    """How threads share the groups of a run: those of one group of channels read all of the image."""
-    if s.groups > 1 or not s.taps:
+    """How threads share the groups of a run: those of one group of channels read all of the image.  Groups that share a
+    block of the result are shared first: of a part of these, races are not disproved."""
+    if s.groups > 1 or not s.taps or (s.y.blocks > 1 and r.width % s.y.block):
         return r.iterations
     image = math.prod(s.x.shape) * s.x.dtype.bytes
     weights = s.taps * r.blocks * s.x.block * r.width * r.iterations * s.weights.bytes
