@@ -159,9 +159,9 @@ class _BlockTiles:
                 self._prefetch(panel + vectors, vectors, block, group)
             sums = self._sums(row, rows, panel, vectors, group, block)
             with k.unroll("v", vectors) as v:
-                scales = self._scales(panel + v, block)
+                scales = self._scales(panel + v, block, group)
                 with k.unroll("r", rows) as r:
-                    self._accumulate(acc, (r, v), sums[r, v], row + r, panel + v, group, scales)
+                    self._accumulate(acc, (r, v), sums[r, v], row + r, group, scales)
         if partial:
             self._store_part(row, rows, panel, acc)
             return
@@ -188,7 +188,7 @@ class _BlockTiles:
                 with k.unroll("v", vectors) as v:
                     dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
             self._dots(dots, row, rows, panel, vectors, group, range(half * 2, half * 2 + 4 // halves))
-            if f.fine:
+            if halves > 1:
                 self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
         return sums
 
@@ -241,11 +241,21 @@ class _BlockTiles:
                 scaled = dots[r, v] * scale
                 sums[r, v] = scaled if first else sums[r, v] + scaled
 
-    def _scales(self, panel: Index, block: Index) -> list[Expr]:
-        """The scales of a block of a panel, and its shifts."""
-        lanes = self.p.lanes
-        tensors = [t for t in (self.at.scale, self.at.shift) if t is not None]
-        return [self.k.let("d", cast(t.vec(lanes)[panel, block, 0], F32)) for t in tensors]
+    def _scales(self, panel: Index, block: Index, group: Index) -> list[Expr]:
+        """The scales of a group of a panel, and its shifts.
+
+        Fine scales of groups are multiplied in here: f16 times 6 bits is exact, so that the result is that of integers
+        which are multiplied by the fine scale first.
+        """
+        lanes, result = self.p.lanes, []
+        fine = (self.at.fine, self.at.fine_shift) if self.s.weights.fine == GROUP else (None, None)
+        for tensor, part in zip((self.at.scale, self.at.shift), fine, strict=True):
+            if tensor is not None:
+                value = cast(tensor.vec(lanes)[panel, block, 0], F32)
+                if part is not None:
+                    value = value * cast(cast(part.vec(lanes)[panel, group, 0], I32), F32)
+                result.append(self.k.let("d", value))
+        return result
 
     def _accumulate(
         self,
@@ -253,23 +263,20 @@ class _BlockTiles:
         cell: tuple[Index, Index],
         total: Expr,
         row: Index,
-        panel: Index,
         group: Index,
         scales: Sequence[Expr],
     ) -> None:
         """Add the sum of a group to the results, times its scales."""
         term = op("mul_rounded", cast(total, F32), scales[0])
         if len(scales) > 1:
-            term = self._shifted(term, row, panel, group, scales[1])
+            term = self._shifted(term, row, group, scales[1])
         acc[cell] = acc[cell] + op("mul_rounded", term, broadcast(self.at.x_scale[row, group], self.p.lanes))
 
-    def _shifted(self, term: Expr, row: Index, panel: Index, group: Index, shift: Expr) -> Expr:
-        """The term of a group with what its shift adds."""
-        lanes, total = self.p.lanes, self._group_sum(row, group)
-        if self.at.fine_shift is None:
-            return term + op("mul_rounded", broadcast(cast(total, F32), lanes), shift)
-        fine = cast(self.at.fine_shift.vec(lanes)[panel, group, 0], I32)
-        return term - op("mul_rounded", cast(fine * broadcast(total, lanes), F32), shift)
+    def _shifted(self, term: Expr, row: Index, group: Index, shift: Expr) -> Expr:
+        """The term of a group with what its shift adds, or subtracts where it has a fine one."""
+        total = broadcast(cast(self._group_sum(row, group), F32), self.p.lanes)
+        added = op("mul_rounded", total, shift)
+        return term + added if self.at.fine_shift is None else term - added
 
     def _store_part(self, row: Index, rows: int, panel: Index, acc: Tensor) -> None:
         """Store as many lanes as there are outputs left."""
