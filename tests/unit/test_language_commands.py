@@ -160,6 +160,7 @@ def test_one_question(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "words.onnx"], "give a text to go on with (--prompt)"),
         (["run", "words.onnx", "--top-k", "3"], "--top-k: no effect"),
         (["run", "words.onnx", "--prompt", "a", "--top", "3"], "--top: no effect"),
+        (["run", "words.onnx", "--prompt", "a", "--text", "b"], "--text: no effect"),
         (["run", "words.onnx", "--prompt", "a", "--input", "x.npy"], "--input: no effect"),
         (["run", "words.onnx", "--prompt", ""], "the prompt is empty"),
         (["run", "words.onnx", "--prompt", "a", "--grammar", "none.json"], "none.json: No such file"),

@@ -178,7 +178,7 @@ def run_command(
         from tenon.cli.language_models import complete
 
         inputs = {"image": files.given, "input": files.arrays, **files.preprocess, **vars(live)}
-        refuse({**inputs, **vars(outputs), **vars(device)}, "--prompt is given a text as answer")
+        refuse({**inputs, **vars(outputs), **vars(speech), **vars(device)}, "--prompt is given a text as answer")
         given = (options.overrides(), threads.selected(), prompt, generation.overrides())
         return complete(model.source(), *given, as_json=printing.json)
     generation.refuse("no text is generated: give one to go on with (--prompt)")
