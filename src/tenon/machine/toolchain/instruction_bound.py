@@ -51,15 +51,16 @@ _PARAMETERS = ("r0", "r1", "r2", "r3")
 class InstructionBounds:
     """Bounds for the functions of a program.  ``library`` are the most instructions of functions defined elsewhere.
 
-    ``most`` are the most iterations of any loop of a function, for loops that run as often as data says: compilers
-    unroll and join iterations, they do not make more of them.
+    ``most`` are the most iterations of loops of a function that run as often as data says: the number at ``n`` is that
+    of any loop with ``n`` such loops nested in it, the last one that of those with more.  Compilers unroll and join
+    iterations, they do not make more of them.
     """
 
     def __init__(
         self,
         functions: Mapping[str, AssemblyFunction],
         library: Mapping[str, int],
-        most: Mapping[str, int] = MappingProxyType({}),
+        most: Mapping[str, Sequence[int]] = MappingProxyType({}),
     ) -> None:
         self._functions, self._library, self.most = functions, library, most
         self._done: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[int, set[frozenset[str]]]] = {}
@@ -170,6 +171,7 @@ class _Run:
         self._order = list(function.order)
         self._words, self._changed = program.changes(function)
         self._undecided: list[Undecided] = []
+        self._nested = 0  # loops within one another that run as often as data says
 
     def cost(self, state: Registers) -> int:
         """The most instructions from the beginning to any return."""
@@ -273,13 +275,15 @@ class _Run:
         with suppress(UnboundedError):
             return self._executed(loop, state.copy())
         del self._calls[calls:], self._undecided[undecided:]
+        outer, self._nested = self._nested, 0
         one = self._iteration(loop, state)
+        times, self._nested = most[min(self._nested, len(most) - 1)], max(outer, self._nested + 1)
         if one is None or one.state.read("sp") != state.read("sp"):
             raise UnboundedError(f"the loop of {self._function.name} whose iterations data decides moves the stack")
         each = max(edge.cost for edge in one.edges if edge.target == loop.header)
         left = [edge for edge in one.edges if edge.target != loop.header]
         for edge in left:
-            edge.cost += most * each
+            edge.cost += times * each
             for name in one.symbols.values():
                 edge.state.forget(name)
             edge.state.flags = None

@@ -42,11 +42,12 @@ def static_bounds(
     texts: Sequence[str],
     header: str,
     entries: Mapping[str, Sequence[str]],
-    iterations: Mapping[str, int],
+    iterations: Mapping[str, Sequence[int]],
 ) -> StaticBounds:
     """The bounds of a network for a target without operating system.  ``texts`` are its translation units, ``entries``
     its entry points, with the functions that each calls for its kernels; the first one names the network.
-    ``iterations`` are the most of any loop of a kernel, for kernels of which data decides how often loops run."""
+    ``iterations`` are those of loops of kernels at most, where data decides how often they run
+    (``InstructionBounds``)."""
     name = next(iter(entries))
     extra = ("-Wno-unused-function",) if len(texts) > 1 else ()
     printed = [compiler.assembly({"memory.c": runtime("memory.c")}, "memory.c", target, ("-fno-builtin",))]
