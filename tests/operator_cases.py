@@ -46,6 +46,10 @@ NAMED: dict[str, Case] = {name: case for own in BY_OPERATOR.values() for name, c
 
 LOWERED: dict[str, Case] = {name: case for name, case in NAMED.items() if name not in {**DECLINED, **OF_OTHER_MACHINES}}
 
+ON_DEVICES: dict[str, Case] = {
+    name: case for name, case in LOWERED.items() if case.op.on_devices and name not in OF_PROCESSORS
+}
+
 
 def selected(selection: str) -> list[Case]:
     """The cases that an operator lowers, by its name, or those of a slice of all operators' cases ("3::12")."""

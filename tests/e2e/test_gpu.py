@@ -27,7 +27,7 @@ from interpret import interpret
 from launched_kernels import ASK, Launched, assert_close, can_run, keep_after, program_of, recorded, result
 from lowered import Ask
 from onnx_models import model, node, random
-from operator_cases import LOWERED, OF_PROCESSORS
+from operator_cases import LOWERED, ON_DEVICES
 from patched_networks import FLOATS, INTEGERS, network
 from programs import PATH
 from real import DIGITS, ROOT, held_out_digits
@@ -410,8 +410,7 @@ def test_images_of_16_bits(device: str) -> None:
 
 def test_all_operators_can_run(language: str) -> None:
     """Every kernel of every case is expressed in the language."""
-    asked = {name: case for name, case in LOWERED.items() if case.op.on_devices and name not in OF_PROCESSORS}
-    refused = {case.op.name for case in asked.values() if not can_run(case, language)}
+    refused = {case.op.name for case in ON_DEVICES.values() if not can_run(case, language)}
     assert not refused
 
 
@@ -420,7 +419,7 @@ def test_kernels_in_work_groups_are_proved(language: str, every: bool) -> None:
     """Other kernels that are not proved to have independent iterations run on one thread, these cannot."""
     machine, count = find(language).machine, 0
     few = [case for case in LOWERED.values() if case.op.name in ("Conv", "Softmax", "GlobalMaxPool")]
-    for case in LOWERED.values() if every else few[::6]:
+    for case in ON_DEVICES.values() if every else few[::6]:
         for kernel in (step.kernel for ask in (Ask(), ASK) for step in lowered_steps(case, machine, ask)):
             if work_groups(kernel) is not None:
                 assert prove(kernel, spaces=machine.spaces) > 0
