@@ -44,6 +44,7 @@ class DecoderLayers:
         """A weight that the model must have."""
         weight = self.weights.weight(name)
         if weight is None:
+            name = self.weights.place(name)
             raise RefusedError(f"has no weight '{name}'", "the file is incomplete: load all of its parts")
         return weight
 

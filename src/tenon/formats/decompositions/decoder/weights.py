@@ -49,6 +49,10 @@ class DecoderWeights(Protocol):
         """A weight by its name; None if the model has none.  Raises RefusedError for one that cannot be read."""
         ...
 
+    def place(self, name: str) -> str:
+        """The name that a weight has in the file."""
+        ...
+
     def bias(self, name: str) -> Weight | None:
         """The bias beside a weight; None if there is none."""
         ...

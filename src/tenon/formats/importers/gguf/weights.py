@@ -50,18 +50,24 @@ class GgufWeights:
     def bias(self, name: str) -> Weight | None:
         return self._named(name, "bias")
 
+    def place(self, name: str) -> str:
+        if name in _ENDS:
+            return f"{_ENDS[name]}.weight"
+        layer, _, part = name.partition(".")
+        return f"blk.{layer}.{_OF_LAYER.get(part, part)}.weight"
+
     def factors(self, name: str) -> Array | None:
         """The elements of a vector by its name in the file."""
         vector = self.tensor(f"{name}.weight")
         return None if vector is None or vector.format else vector.vector
 
     def _named(self, name: str, kind: str) -> Weight | None:
-        if name in _ENDS:
-            return self.tensor(f"{_ENDS[name]}.{kind}")
         layer, _, part = name.partition(".")
-        if part not in _OF_LAYER or (part == "gate_up" and f"blk.{layer}.ffn_gate.weight" in self.places):
+        if (name not in _ENDS and part not in _OF_LAYER) or (
+            part == "gate_up" and f"blk.{layer}.ffn_gate.weight" in self.places
+        ):
             return None
-        return self.tensor(f"blk.{layer}.{_OF_LAYER[part]}.{kind}")
+        return self.tensor(self.place(name).removesuffix("weight") + kind)
 
     def tensor(self, name: str) -> Weight | None:
         """A tensor of the file; None if there is none.  Raises RefusedError for a type that cannot be read."""

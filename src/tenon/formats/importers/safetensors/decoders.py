@@ -54,15 +54,20 @@ class NamedWeights:
         added = self.family.added if name.endswith("norm") else 0.0
         return Weight(data.astype(np.float32) + np.float32(added) if added else data)
 
+    def place(self, name: str) -> str:
+        layer, _, part = name.partition(".")
+        stem = _ENDS[name] if name in _ENDS else f"model.layers.{layer}.{self.names.get(part, part)}"
+        return f"{stem}.weight"
+
     def bias(self, name: str) -> Weight | None:
         data = self._named(name, "bias")
         return None if data is None else Weight(data)
 
     def _named(self, name: str, kind: str) -> Array | None:
-        if name in _ENDS:
-            return None if name == "output" and self.tied else self.tensors.get(f"{_ENDS[name]}.{kind}")
-        layer, _, part = name.partition(".")
-        return self.tensors.get(f"model.layers.{layer}.{self.names[part]}.{kind}") if part in self.names else None
+        known = name in _ENDS or name.partition(".")[2] in self.names
+        if not known or (name == "output" and self.tied):
+            return None
+        return self.tensors.get(self.place(name).removesuffix("weight") + kind)
 
 
 def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array]) -> Graph:
