@@ -92,6 +92,7 @@ RUN_HERE: dict[str, Page] = {
         },
         avx2=True,
     ),
+    "tutorials/story-model": Page(programs=("qemu-system-arm",)),
     "tutorials/quantise-for-a-microcontroller": Page(
         programs=("qemu-system-arm", "arm-none-eabi-gcc", "make"), packages=("onnxruntime",)
     ),
