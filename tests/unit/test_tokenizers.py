@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from typing import Any
 
 import pytest
 
-from tenon.errors import FormatError, InputError, UnsupportedError
+from tenon.errors import FormatError, InputError, TenonError, UnsupportedError
 from tenon.network.graph.text_model import TextModel, Tokenizer
 from tenon.runtime.text.split_patterns import PATTERNS
-from tenon.runtime.text.tokenizer import TextTokenizer, common_prefix
+from tenon.runtime.text.text_tables import text_tables
+from tenon.runtime.text.tokenizer import TextTokenizer, common_prefix, definition_of
 from text_models import SPECIAL, byte_pairs
 from text_vocabularies import PIECES, TEXTS, gguf, pieces_by_definition, sentence_pieces, word_pieces
 
@@ -121,3 +124,34 @@ def test_models_without_a_tokenizer() -> None:
 
 def test_common_prefix() -> None:
     assert [common_prefix([1, 2, 3], other) for other in ([], [1, 2], [1, 3], [1, 2, 3, 4])] == [0, 2, 1, 3]
+
+
+def damaged(value: Any, rng: random.Random) -> Any:
+    """A copy of JSON in which some values are of another kind, or gone."""
+    if rng.random() < 0.03:
+        return rng.choice([None, -1, 1 << 40, "x", [], {}, [None], True, 0.5])
+    if isinstance(value, dict):
+        return {key: damaged(item, rng) for key, item in value.items() if rng.random() > 0.02}
+    return [damaged(item, rng) for item in value] if isinstance(value, list) else value
+
+
+def used(model: TextModel) -> None:
+    """Read a text with a tokenizer, and make its tables."""
+    with contextlib.suppress(TenonError):
+        TextTokenizer.of(model).encode("ab a")
+    with contextlib.suppress(TenonError):
+        text_tables(definition_of(model), [])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_definitions_are_errors_of_the_file(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a tokenizer that reads a text; never another exception."""
+    monkeypatch.setenv("RUST_BACKTRACE", "0")  # where the library panics
+    rng, small = random.Random(seed), byte_pairs()
+    small["model"] = {**small["model"], "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+    small["added_tokens"] = [{**each, "id": 3 + i} for i, each in enumerate(small["added_tokens"])]
+    keys = {"tokens": ["a", "b", "ab"], "token_type": [1, 1, 3], "merges": ["a b"], "scores": [0.0] * 3, "pre": "gpt-2"}
+    for _ in range(6):
+        other = {**keys, "model": rng.choice(["gpt2", "llama", "t5", "bert"]), "unknown_token_id": rng.choice([0, 9])}
+        used(TextModel(tokenizer=Tokenizer("tokenizer.json", json.dumps(damaged(small, rng)).encode())))
+        used(TextModel(tokenizer=Tokenizer("gguf", json.dumps(damaged(other, rng)).encode())))

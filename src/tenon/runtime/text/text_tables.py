@@ -16,6 +16,7 @@ from tenon.runtime.text.normal_forms import NormalForm, normal_form
 from tenon.runtime.text.normal_steps import NormalStep, NormalSteps, growth, normal_steps, unsupported
 from tenon.runtime.text.pattern_automata import Automata, automata
 from tenon.runtime.text.token_bytes import token_bytes, vocabulary
+from tenon.runtime.text.tokenizer import damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
 
 MAGIC, VERSION = 0x58544E54, 1
@@ -47,7 +48,8 @@ def text_tables(
 
     Raises UnsupportedError for what the functions in C lack, FormatError for a damaged definition.
     """
-    return _Tables(definition, byte_order).written(ends)
+    with damage("the settings of the tokenizer"):
+        return _Tables(definition, byte_order).written(ends)
 
 
 class _Tables:

@@ -11,6 +11,8 @@ from tenon.errors import FormatError
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 SPACE = "\u2581"
+MOST = 1 << 24
+"""Tokens of a vocabulary at most."""
 
 
 @cache
@@ -31,6 +33,8 @@ def token_bytes(definition: Mapping[str, Any]) -> list[bytes]:
     names = vocabulary(model)
     added = {each["id"]: each["content"] for each in definition.get("added_tokens") or ()}
     size = 1 + max((*names.values(), *added), default=-1)
+    if not 0 <= size <= MOST:
+        raise FormatError(f"the tokenizer has a token {size - 1}")
     pieces = [b""] * size
     for name, number in names.items():
         pieces[number] = convert(name)

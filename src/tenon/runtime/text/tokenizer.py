@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,9 @@ class TextTokenizer:
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         self.definition = definition
-        self.pieces = token_bytes(definition)
-        self._library = _library(definition)
+        self._library = _library(definition)  # first: it checks all of the definition
+        with damage("the settings of the tokenizer"):
+            self.pieces = token_bytes(definition)
 
     @classmethod
     def of(cls, model: TextModel) -> TextTokenizer:
@@ -43,7 +45,8 @@ class TextTokenizer:
 
         Special tokens that are written in the text ("<|im_end|>") are read as such.
         """
-        return list(self._library.encode(text, add_special_tokens=special).ids)
+        with _failures("fails"):
+            return list(self._library.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; with ``special``, special tokens by their names."""
@@ -72,7 +75,8 @@ def definition_of(model: TextModel) -> dict[str, Any]:
     if source.form == "gguf":
         begin = [model.bos] if model.add_bos and model.bos is not None else []
         end = list(model.eos[:1]) if model.add_eos else []
-        return tokenizer_json(metadata(source.content), begin, end)
+        with damage("the tokenizer's metadata"):
+            return tokenizer_json(metadata(source.content), begin, end)
     if source.form == "sentencepiece":
         raise InputError("a tokenizer.model cannot be read: put the model's tokenizer.json beside it")
     try:
@@ -84,16 +88,34 @@ def definition_of(model: TextModel) -> dict[str, Any]:
     return definition
 
 
+@contextmanager
+def damage(what: str) -> Iterator[None]:
+    """Errors of reading JSON of another form than it should have, as FormatError."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, StopIteration) as error:
+        raise FormatError(f"{what} are damaged: {type(error).__name__} {error}") from error
+
+
 def _library(definition: Mapping[str, Any]) -> Library:
     try:
         from tokenizers import Tokenizer as Library
     except ImportError:
         raise InputError("text needs the package tokenizers: pip install tokenizers") from None
     plain = {**definition, "truncation": None, "padding": None}
-    try:
+    with _failures("cannot read it"):
         return Library.from_str(json.dumps(plain))
-    except Exception as error:  # the library raises Exception itself
-        raise FormatError(f"tokenizer.json: the library tokenizers cannot read it: {error}") from error
+
+
+@contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Errors of the library as FormatError: it raises Exception itself, and where it panics a BaseException."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise FormatError(f"tokenizer.json: the library tokenizers {what}: {error}") from error
+        raise
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
