@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import sized_networks
+import tenon
+from onnx_models import model, node, random
 from sized_models import as_c, check, loaded
 from tenon.errors import InputError, ShapeError
 from tenon.network.graph.graph import Array
@@ -55,3 +57,17 @@ def test_unbounded_frames() -> None:
     rng = np.random.default_rng(5)
     with pytest.raises(InputError, match="--max"):
         as_c(graph, [({"ids": rng.integers(0, 30, (1, 16)), "length": np.array([16])}, {"L": 16})])
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_convolutions_by_winograds_algorithm(kernel: int) -> None:
+    """Tiles reach beyond the extents: what lies there is subtracted again, and must be finite."""
+    around = [kernel // 2] * 4
+    weights = {f"w{i}": 0.05 * random(32, 32, kernel, kernel, seed=i) for i in range(2)}
+    nodes = [node("Conv", ["x", "w0"], ["a"], pads=around), node("Conv", ["a", "w1"], ["y"], pads=around)]
+    net = model(nodes, {"x": [1, 32, "H", "W"]}, ["y"], weights)
+    shapes = {"H": Size("H", 4, 20), "W": Size("W", 4, 40)}
+    bundle = tenon.compile(loaded(net, shapes), no_tuning=True)
+    assert sum("winograd" in call.kernel.name for call in bundle.program.calls) >= 2
+    runs = [({"x": random(1, 32, h, w)}, {"H": h, "W": w}) for h, w in ((7, 13), (5, 33), (4, 21))]
+    check(net, shapes, runs)

@@ -71,6 +71,9 @@ ERROR = {
 """The largest error over the RMS of the output, by kernel (on its side or upright) and m: measured against float64 on
 random data (direct: 9e-6).  Numbers of 16 bits add to that (``rounding``)."""
 
+LARGEST_TILE = max(m for errors in ERROR.values() for m in errors)
+"""Positions along an axis that a tile has at most."""
+
 _CACHE = 600_000
 """Bytes of transformed inputs and products that stay near the processor."""
 

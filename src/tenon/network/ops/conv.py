@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms import rounding
+from tenon.machine.algorithms import rounding, winograd
 from tenon.machine.algorithms.base import Algorithm, Stage
 from tenon.machine.algorithms.registry import best, candidates, packed_alike
 from tenon.machine.kernels import conv as dense
@@ -255,7 +255,15 @@ class Conv(Operator):
         x, w = inputs[0], inputs[1]
         assert x is not None
         assert w is not None
-        return window_reach(self.axes(x.type.dims, w.type.dims), inputs, axis)
+        axes = self.axes(x.type.dims, w.type.dims)
+        reaches, floats = window_reach(axes, inputs, axis), x.type.dtype.is_float or x.type.dtype.is_small_float
+        if reaches is None or reaches[0] is None or axis < 2 or self.group > 1 or not floats:
+            return reaches
+        window = axes[axis - 2]
+        if window.kernel == 1 or window.stride > 1 or window.dilation > 1:
+            return reaches
+        # A tile of Winograd's algorithm adds what lies beyond, and subtracts it again: it has to be finite.
+        return replace(reaches[0], offset=reaches[0].offset + winograd.LARGEST_TILE - 1), *reaches[1:]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
