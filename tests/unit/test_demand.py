@@ -126,7 +126,8 @@ def test_windows_need_a_margin_and_masks_their_extent() -> None:
     assert shown(needed[pool.input(0)]) == {2: [(quarter[0], 2, 0, 1)], 3: [(quarter[1], 2, 0, 1)]}
     assert first.op.name == "Conv"
     assert shown(needed[first.output]) == {2: [("H", 1, 0, 1)], 3: [("W", 1, 0, 1)]}
-    assert shown(needed[first.input(0)]) == {2: [("H", 1, 1, 1)], 3: [("W", 1, 1, 1)]}
+    # of a window of three, and three more positions of a tile of Winograd's algorithm
+    assert shown(needed[first.input(0)]) == {2: [("H", 1, 4, 1)], 3: [("W", 1, 4, 1)]}
 
 
 def test_readers_that_need_everything_leave_nothing_out() -> None:

@@ -96,16 +96,15 @@ class Clipped(Operator):
         return self.base.edits
 
     def inner(self, site: Site) -> Site:
-        """The site of ``base``, whose kernels are cut short.  An algorithm that was chosen with blocks for whole
-        results only says how many levels of Strassen's algorithm there are at most."""
-        algorithm, limits = site.algorithm, site.limits
+        """The site of ``base``, whose kernels are cut short.  Strassen's algorithm is left out: it adds positions that
+        are needed and others, in which there may be anything."""
+        algorithm = site.algorithm
         if algorithm is not None and not algorithm.cut_alike:
-            levels = min(limits.strassen, algorithm.numbers["levels"])
-            algorithm, limits = None, replace(limits, strassen=levels)
+            algorithm = None
         return replace(
             site,
             algorithm=algorithm,
-            limits=limits,
+            limits=replace(site.limits, strassen=0),
             inputs=site.inputs[: self.count],
             constants=site.constants[: self.count],
             machine=replace(site.machine, cut_short=True),

@@ -128,7 +128,9 @@ class Conv(Operator):
         window = Window(self.kernel_shape or weights[2:], self.strides, self.dilations, self.pads, self.auto_pad)
         node.inputs[0], window = same_padded(node, node.input(0), window, 0.0)
         windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
-        extents = over_images(node, windows, weights[0], 0.0)
+        axes = replace(window, pads=windows.pads).axes("Conv", node.type(0).dims[2:])
+        tiled = [2 + i for i, a in enumerate(axes) if self._in_tiles(a, node.type(0).dtype)]
+        extents = over_images(node, replace(windows, reaching=sorted({*windows.reaching, *tiled})), weights[0], 0.0)
         node.op = replace(self, pads=windows.pads, auto_pad="NOTSET")
         return node.same(extents)
 
@@ -256,14 +258,16 @@ class Conv(Operator):
         assert x is not None
         assert w is not None
         axes = self.axes(x.type.dims, w.type.dims)
-        reaches, floats = window_reach(axes, inputs, axis), x.type.dtype.is_float or x.type.dtype.is_small_float
-        if reaches is None or reaches[0] is None or axis < 2 or self.group > 1 or not floats:
+        reaches = window_reach(axes, inputs, axis)
+        if reaches is None or reaches[0] is None or axis < 2 or not self._in_tiles(axes[axis - 2], x.type.dtype):
             return reaches
-        window = axes[axis - 2]
-        if window.kernel == 1 or window.stride > 1 or window.dilation > 1:
-            return reaches
-        # A tile of Winograd's algorithm adds what lies beyond, and subtracts it again: it has to be finite.
         return replace(reaches[0], offset=reaches[0].offset + winograd.LARGEST_TILE - 1), *reaches[1:]
+
+    def _in_tiles(self, a: Axis, dtype: DType) -> bool:
+        """Whether Winograd's algorithm may take tiles of several positions along an axis.  A tile adds what lies beyond
+        the needed positions, and subtracts it again: zeros have to be there, since NaNs and large numbers remain."""
+        floats = dtype.is_float or dtype.is_small_float
+        return floats and self.group == 1 and a.kernel > 1 and a.stride == a.dilation == 1
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
