@@ -52,6 +52,9 @@ COMMANDS: dict[str, list[str]] = {
 }
 """A call of every command that ends well, in a folder that has a quantised model and samples."""
 
+CONVERSATIONS = ("chat", "serve")
+"""Commands that go on until the user ends them: tests/unit/test_language_commands.py."""
+
 PUBLIC = [name for name in package.__all__ if name != "__version__"]
 
 
@@ -82,7 +85,7 @@ def _files(tmp_path: Path, protected: dict[str, bytes]) -> None:
 
 def test_every_command_is_tested() -> None:
     command = typer.main.get_command(app)
-    assert set(COMMANDS) == set(command.list_commands(command.context_class(command)))  # type: ignore[attr-defined]
+    assert {*COMMANDS, *CONVERSATIONS} == set(command.list_commands(command.context_class(command)))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -116,7 +119,7 @@ def test_number_of_threads_is_in_the_manifest(tmp_path: Path) -> None:
     assert "compile the model again with threads=9" in done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *CONVERSATIONS])
 def test_every_command_has_help(name: str) -> None:
     assert f"Usage: tenon {name}" in succeeds(name, "--help")
 

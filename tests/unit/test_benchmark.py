@@ -223,7 +223,7 @@ def test_peak_kernels_compute_and_count_as_stated(machine: Machine) -> None:
     kernel, chains = peak._multiply_adds(machine)
     assert prove(kernel) > 0
     assert count(kernel).macs == chains * machine.lanes * peak._STEPS * peak._ITERATIONS
-    reads = peak._reads(machine, 10, 7)
+    reads = peak._reads(machine, 10, 7, 1)
     assert prove(reads) > 0
     assert count(reads).loaded >= 7 * 10 * peak._UNROLL * machine.lanes * 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ words (int64[b,s] input_ids, int64[b,s] attention_mask, int64[b,s] token_type_id
   last_hidden_state = Mul (both, column)
 }
 """
-SHAPES = {"b": 1, "s": "1..6"}
+SHAPES: dict[str, int | tenon.Size | str | Sequence[int | tenon.Size | str]] = {"b": 1, "s": "1..6"}
 
 
 def folder(path: Path, text: str = NETWORK) -> tuple[Path, np.ndarray]:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from lowered import MACHINES, Ask, NotLoweredError, make_site, run_lowered
-from operator_cases import BY_OPERATOR, CASES, DECLINED, LOWERED, NAMED, OF_OTHER_MACHINES
+from operator_cases import BY_OPERATOR, CASES, DECLINED, LOWERED, NAMED, OF_OTHER_MACHINES, ON_DEVICES
 from tenon.machine.targets import targets
 from tenon.network.graph.graph import Array, Graph, Origin
 from tenon.network.graph.types import DType, Layout, TensorType
 from tenon.network.ops.base import Case
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.head_attention import HeadAttention
 from tenon.network.passes import optimize
 
 ASKS = {
@@ -111,7 +112,9 @@ def test_declined_cases_of_other_machines(name: str) -> None:
 @pytest.mark.parametrize("target", targets())
 def test_no_other_case_is_declined_on_any_target(target: str) -> None:
     machine = targets()[target].machine
-    for case in LOWERED.values():
+    for case in (LOWERED if machine.launch is None else ON_DEVICES).values():
+        if isinstance(case.op, HeadAttention) and not machine.float_unit:
+            continue  # a pass makes it for machines that compute floats by instructions
         make_site(case.op, case.arrays(), machine, case.constant, Ask(blocked=True))
 
 

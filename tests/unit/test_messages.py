@@ -42,7 +42,6 @@ FOREIGN: dict[str, tuple[bytes, str, str]] = {
     "net.rknn": (b"RKNN" + bytes(40), "RKNN", "the model that it was built from"),
     "net.nb": (bytes(40), "Paddle Lite", "the program of Paddle"),
     "net.mindir": (bytes(40), "MindSpore", "file_format='ONNX'"),
-    "net.gguf": (b"GGUF\3" + bytes(40), "GGUF", "no network"),
     "net.mge": (PICKLE, "a checkpoint of MegEngine, a pickle", "jit.trace"),
     "net.pkl": (PICKLE, "a pickle, which is never opened", "torch.export"),
     "no_ending": (PICKLE, "a pickle, which is never opened", "torch.export"),

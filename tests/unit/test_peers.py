@@ -49,10 +49,12 @@ def test_fastest_peer_has_right_results_and_equal_precision() -> None:
     race = result(
         "net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), openvino_default=(1.5,), ncnn=(6.0, 5.0), litert="-"
     )
-    assert race.fastest.runtime == "ncnn"
-    assert race.ratio == 2.5
-    assert result("net", tenon="no compiler", ncnn=(1.0,)).ratio is None
-    assert result("net", wrong_tenon=(1.0,), ncnn=(1.0,)).ratio is None
+    assert race.fastest("fp32").runtime == "ncnn"
+    assert race.ratio("fp32") == 2.5
+    assert race.median_ratio("fp32") == 2.2
+    assert race.ratio("bf16") is None
+    assert result("net", tenon="no compiler", ncnn=(1.0,)).ratio("fp32") is None
+    assert result("net", wrong_tenon=(1.0,), ncnn=(1.0,)).ratio("fp32") is None
     assert "onnxruntime 1.00!" in race.text()
 
 
@@ -63,15 +65,16 @@ def test_result_without_comparison_is_not_right() -> None:
 
 
 def test_geometric_mean() -> None:
+    assert module("report").mean_ratio([2.0, 8.0]) == pytest.approx(4.0)
+    assert math.isnan(module("report").mean_ratio([]))
     races = [result("a", tenon=(1.0,), ncnn=(2.0,)), result("b", tenon=(1.0,), ncnn=(8.0,)), result("c", tenon="-")]
-    assert module("report").mean_ratio(races) == pytest.approx(4.0)
-    assert math.isnan(module("report").mean_ratio(races[2:]))
+    assert "Geometric mean of the ratio: 4.00." in module("report").markdown(races)
 
 
 def test_table() -> None:
     race = result("net", tenon=(2.0, 3.0), wrong_onnxruntime=(1.0,), ncnn=(6.0, 5.0), litert="cannot be converted")
     text = module("report").markdown([race])
-    assert "| network | tenon | onnxruntime | ncnn | litert | fastest peer / Tenon | worst error |" in text
+    assert "| network | tenon | onnxruntime | ncnn | litert | fastest peer / Tenon | error of ours |" in text
     assert "| net | 2.00 / 2.50 | 1.00 / 1.00 (!) | **5.00 / 5.50** | - | 2.50 | 1.0e-06 |" in text
     assert "Geometric mean of the ratio: 2.50." in text
     assert "- onnxruntime, net: wrong by 5.0e-01, not counted" in text

@@ -26,7 +26,7 @@ from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.detect import raw_boxes, why_none
-from tenon.runtime.speech.models import is_speech_model
+from tenon.runtime.speech.model_folder import is_speech_model
 
 if TYPE_CHECKING:
     from tenon.runtime.answers.answer import Answer

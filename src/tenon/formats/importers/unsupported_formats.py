@@ -67,7 +67,6 @@ FORMATS = (
     Foreign("a model of SNPE", _BUILT, (".dlc",)),
     Foreign("a model of Paddle Lite", "give the program of Paddle that it was made from", (".nb",)),
     Foreign("a model of MindSpore", "in MindSpore, mindspore.export(..., file_format='ONNX')", (".ms", ".mindir")),
-    Foreign("weights in GGUF", "it holds no network that is read here: " + _ONNX, (".gguf",), _begins(b"GGUF")),
     Foreign(
         "parameters of MXNet",
         "give NAME-symbol.json, with the parameters beside it or named with --weights",

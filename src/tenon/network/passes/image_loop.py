@@ -12,9 +12,12 @@ import numpy as np
 
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import TensorType
-from tenon.network.ops.base import Operator
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.matmul import Gemm, MatMul
+from tenon.network.ops.move import Concat
 from tenon.network.ops.scan import Scan
+from tenon.network.ops.shape import Reshape
+from tenon.network.ops.softmax import Softmax
 from tenon.network.ops.traits import is_product, is_quantised
 from tenon.network.passes.base import attribute, drop_dead, make
 
@@ -141,13 +144,13 @@ class _ImageLoop:
     def alone(self, node: Node) -> bool:
         """Whether each image of the results is that of the same image of the operands."""
         op = node.op
-        if isinstance(op, Operator) and op.name == "Softmax":
+        if isinstance(op, Softmax):
             return int(attribute(node, "axis")) % node.input(0).type.rank != 0
         if not isinstance(op, Pointwise) and op.name not in _ALONE:
             return False
-        if op.name == "MatMul" and (node.input(1).data is None or node.input(1).type.rank != 2):
+        if isinstance(op, MatMul) and (node.input(1).data is None or node.input(1).type.rank != 2):
             return False
-        if op.name == "Gemm" and (node.input(1).data is None or attribute(node, "transA")):
+        if isinstance(op, Gemm) and (node.input(1).data is None or attribute(node, "transA")):
             return False
         return not (is_product(node) and self.large(node))
 
@@ -159,12 +162,12 @@ class _ImageLoop:
 
     def varies(self, node: Node, value: Value) -> bool:
         """Whether a constant operand has an image for each of the batch."""
-        computed = isinstance(node.op, Pointwise) or node.op.name == "Concat"
+        computed = isinstance(node.op, (Pointwise, Concat))
         return computed and value.type.rank == node.output.type.rank and value.type.dims[:1] == (self.batch,)
 
     def constant(self, node: Node, value: Value) -> Value:
         """The constant in the body; the shape of a Reshape is that of one image."""
         data = value.array
-        if node.op.name == "Reshape" and value is node.inputs[1] and data.size and data[0] == self.batch:
+        if isinstance(node.op, Reshape) and value is node.inputs[1] and data.size and data[0] == self.batch:
             data = np.array([1, *data[1:]], data.dtype)
         return self.body.constant(value.name, data)

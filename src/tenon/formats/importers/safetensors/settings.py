@@ -64,7 +64,7 @@ class ModelSettings:
 
 
 def read_object(file: ModelFile) -> dict[str, Any] | None:
-    """The JSON object in a file; None if it holds something else."""
+    """The content of a file of JSON, of names and values; None if it is of another kind."""
     try:
         content = json.loads(file.data)
     except (ValueError, RecursionError):

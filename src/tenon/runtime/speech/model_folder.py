@@ -1,0 +1,23 @@
+"""Folders that hold models for speech to text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tenon.input_file import is_regular, read_regular
+
+SETTINGS = "config.json"
+_MODELS = ("whisper", "moonshine")
+
+
+def is_speech_model(path: Path) -> bool:
+    """Whether a folder, or the folder of a file, holds a model for speech to text."""
+    folder = path if path.is_dir() else path.parent
+    if not is_regular(folder / SETTINGS):
+        return False
+    try:
+        content = json.loads(read_regular(folder / SETTINGS))
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("model_type") in _MODELS
