@@ -573,7 +573,8 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
         pytest.skip("there is no C library for AArch64 to run programs with (Debian: libc6-arm64-cross)")
     sdk = save_sdk(place / "aarch64", "aarch64")
     # 3 kB of these verify lists of parts, versions, and who owns files of caches; 7 kB are for GPUs and
-    # networks that several devices share, 1 kB for limits of loops, and 3 kB for inputs of changing size.
+    # networks that several devices share, 1 kB for limits of loops, 3 kB for inputs of changing size, and 1 kB for
+    # processors with SME, bf16 and AMX-FP16, and for barriers.
     assert (sdk / "lib" / "libtenon.so").stat().st_size < 93_500
     target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
     row = replace(target, triple="aarch64-linux-gnu")
