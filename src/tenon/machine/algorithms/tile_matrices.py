@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Algorithm, Arg, Cost, Limits, Output, Problem, Scratch, Stage, Step
+from tenon.machine.algorithms.base import Arg, Cost, Limits, Output, Problem, Scratch, Stage, Step
+from tenon.machine.algorithms.register_tiles import InRegisterTiles
 from tenon.machine.algorithms.tile_products import product_time, ranked
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import RegisterTiles
 from tenon.machine.kernels.tile_matrices import (
     packed_columns,
     padded,
@@ -25,10 +25,9 @@ _COPIED = 3.0
 
 
 @dataclass(frozen=True)
-class TileMatrices(Algorithm):
+class TileMatrices(InRegisterTiles):
     """Sums by blocks of ``tile``, of factors that are copied first."""
 
-    tile: RegisterTiles
     name: ClassVar[str] = "tile-matrices"
     offered: ClassVar[int] = 1
 
@@ -39,14 +38,6 @@ class TileMatrices(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in ranked(padded(problem[0]), machine)[:count]]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(RegisterTiles(*(numbers[name] for name in ("rows", "down", "across", "flat"))))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
 
     @property
     def packing(self) -> tuple[str | int, ...]:

@@ -6,15 +6,14 @@ tiles through memory, which takes as long as eight products of a block of four t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
 import numpy as np
 
 from tenon.machine.algorithms.base import (
-    Algorithm,
     Arg,
     Cost,
     Input,
@@ -27,6 +26,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, work_items
 from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
+from tenon.machine.algorithms.register_tiles import InRegisterTiles
 from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
@@ -60,10 +60,9 @@ _SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (1, 2), (2, 2))
 
 
 @dataclass(frozen=True)
-class TileProducts(Algorithm):
+class TileProducts(InRegisterTiles):
     """Sums by blocks of ``tile``."""
 
-    tile: RegisterTiles
     name: ClassVar[str] = "tile-products"
     offered: ClassVar[int] = 4
 
@@ -74,18 +73,6 @@ class TileProducts(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in ranked(reblocked(problem[0]).flattened(), machine)[:count]]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(RegisterTiles(*(numbers[name] for name in ("rows", "down", "across", "flat"))))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.across
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s = reblocked(problem[0]).flattened()

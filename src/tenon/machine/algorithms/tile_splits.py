@@ -5,15 +5,16 @@ The error is that of the numbers as two of bf16, and of the products of their lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.machine.algorithms.base import Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
+from tenon.machine.algorithms.register_tiles import InRegisterTiles
 from tenon.machine.algorithms.tile_products import product_time, ranked
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import RegisterTiles, pitch
+from tenon.machine.kernels.tile_blocks import pitch
 from tenon.machine.kernels.tile_products import pack, steps_of, tile_products, words_of
 from tenon.machine.kernels.tile_splits import split, split_bytes, split_image, split_weights, supported
 from tenon.network.graph.graph import Array
@@ -25,10 +26,9 @@ _SPLIT = 6.0
 
 
 @dataclass(frozen=True)
-class TileSplits(Algorithm):
+class TileSplits(InRegisterTiles):
     """Sums by blocks of ``tile``."""
 
-    tile: RegisterTiles
     name: ClassVar[str] = "tile-bf16x3"
     offered: ClassVar[int] = 2
 
@@ -41,18 +41,6 @@ class TileSplits(Algorithm):
         if not limits.bf16x3:
             return []
         return [cls(tile) for tile in ranked(split(problem[0]).flattened(), machine)[:count]]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(RegisterTiles(*(numbers[name] for name in ("rows", "down", "across", "flat"))))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.across
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s = split(problem[0]).flattened()
