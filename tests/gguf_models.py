@@ -127,7 +127,7 @@ def _turned(x: Array, base: float, *, neighbours: bool) -> Array:
 
 @dataclass(frozen=True)
 class Variant:
-    """What an architecture computes in another way than Llama; ``windows`` are those of its layers."""
+    """The differences of an architecture from Llama; ``windows`` are those of its layers."""
 
     neighbours: bool = False
     bases: Sequence[float] = ()

@@ -32,7 +32,7 @@ class Workshop:
     """Bundles that are up to date."""
 
     def model(self, runtime: str, net: str, threads: int = 1) -> Path:
-        """What ``runtime`` loads for ``net``, in a bundle made for this number of threads.  Raises MissingError."""
+        """The file that ``runtime`` loads, in a bundle made for this number of threads.  Raises MissingError."""
         if runtime == "tenon":
             return self.bundle(runtime, net, threads)
         if runtime == "tenon-bf16":

@@ -97,8 +97,8 @@ def _table(results: Sequence[Result], precision: str) -> str:
         lines.append(f"| {result.net} | {' | '.join(cells)} | {shown} | {error} |")
     pairs = [(r, lane) for r, own in zip(results, lanes, strict=True) for lane in own]
     notes = sorted({f"{lane.runtime}, {r.net}: {lane.note}" for r, lane in pairs if lane.note})
-    wrong = sorted(f"{lane.runtime}, {r.net}: wrong by {lane.error:.1e}, not counted"
-                   for r, lane in pairs if lane.times and lane.wrong)  # fmt: skip
+    failed = [(r, lane) for r, lane in pairs if lane.times and lane.wrong]
+    wrong = sorted(f"{lane.runtime}, {r.net}: wrong by {lane.error:.1e}, not counted" for r, lane in failed)
     mean = mean_ratio([ratio for r in results if (ratio := r.ratio(precision))])
     lines += ["", f"Geometric mean of the ratio: {mean:.2f}.", ""]
     return "\n".join([*lines, *(f"- {note}" for note in [*wrong, *notes]), ""])

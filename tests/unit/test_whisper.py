@@ -50,7 +50,7 @@ def logits(tokens: list[int], rows: Array) -> Array:
 
 
 def written(samples: Array) -> str:
-    """What is to be written down: greedily, without caches."""
+    """The text that is expected: greedily, without caches."""
     rows, tokens = encoded(np.pad(samples, (0, CONFIG.samples - len(samples)))), [START, 32]
     first = len(tokens)
     while len(tokens) < CONFIG.max_target_positions:

@@ -50,7 +50,7 @@ class _Step:
         return overlapped(self.instructions * share, memory + foreign / EXCHANGED)
 
     def share(self, part: int, threads: int) -> float:
-        """What one of the threads does of the call."""
+        """One thread's share of the call."""
         if self.items == 1:
             return float(part == 0)
         first, last = (self.items * each // threads for each in (part, part + 1))

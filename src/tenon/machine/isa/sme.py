@@ -313,7 +313,7 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
 
 
 def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What the assembly writes, and what it only reads."""
+    """The operands that the assembly writes, and those that it only reads."""
     places = list(rest[1:])
     loops = [(n, size // 4) for n, size in block.loops if n > 1]
     written = [f'[w] "+&r"({LOCAL}w)', f'[s] "+&r"({LOCAL}s)', f'[at] "=&r"({LOCAL}at)', f'[n] "=&r"({LOCAL}n)']

@@ -39,7 +39,7 @@ class BlockPacking:
 
     @property
     def offset(self) -> int:
-        """What codes in memory are too large by, besides zero points."""
+        """The amount by which codes in memory are too large, besides zero points."""
         return 0 if self.format.bits == 8 and self.signed else self.format.offset
 
     @property

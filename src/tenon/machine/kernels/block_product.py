@@ -193,14 +193,14 @@ class _BlockTiles:
         return sums
 
     def _start(self, row: Index, group: Index, half: int | None) -> Expr:
-        """What the sum of a group of a row, or of half of one, begins with."""
+        """The initial value of the sum of a group of a row, or of half of one."""
         offset = self.p.offset
         if not offset:
             return broadcast(Const(0, Type(I32)), self.p.lanes)
         return self.k.let("o", broadcast(self._group_sum(row, group, half) * -offset, self.p.lanes))
 
     def _less_zero(self, start: Expr, row: Index, panel: Index, group: Index, block: Index) -> Expr:
-        """What a sum begins with, less the zero point times the sum of the group."""
+        """The initial value of a sum, less the zero point times the sum of the group."""
         if self.at.zero is None:
             return start
         zero = cast(self.at.zero.vec(self.p.lanes)[panel, block, 0], I32)

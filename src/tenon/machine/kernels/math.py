@@ -157,7 +157,7 @@ def power_of_two(x: Expr, coefficients: Sequence[float]) -> Expr:
 def log(x: Expr) -> Expr:
     """At most 1 ulp; -infinity of 0, NaN of negative numbers.
 
-    Subnormal numbers are told by their bits, which are multiples of 2**-149: comparisons of floats on some GPUs take
+    Subnormal numbers are multiples of 2**-149 and are recognised by their bits: comparisons of floats on some GPUs take
     them for zero.
     """
     bits = bitcast(x, I32)

@@ -43,7 +43,7 @@ class Rows:
 
     @property
     def about(self) -> str:
-        """What is done with a row, for comments of generated code."""
+        """A description of the work on a row, for comments of generated code."""
         divided = "less their mean, over their standard deviation" if self.centred else "over their root mean square"
         return f"{divided}, scaled{' and shifted' if self.bias else ''}"
 

@@ -100,8 +100,8 @@ def pack(weights: Array, c: Conv, tile: OuterTiles) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class OuterContext:
-    """What all blocks of a kernel share; ``bias`` is None where there is none.  Where the unit can make results of the
-    sums, ``ends`` say how, into ``y``, by the ``factors`` of bytes."""
+    """Parts that all blocks of a kernel share; ``bias`` is None where there is none.  Where the unit can make results
+    of the sums, ``ends`` say how, into ``y``, by the ``factors`` of bytes."""
 
     k: Builder
     c: Conv

@@ -93,7 +93,7 @@ def pack(weights: Array, c: Conv, tile: OutputTile) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class _BlockContext:
-    """What all tiles of a kernel share; ``bias`` gives a vector of it, None where there is none."""
+    """The parts that all tiles of a kernel share; ``bias`` gives a vector of it, None where there is none."""
 
     k: Builder
     c: Conv

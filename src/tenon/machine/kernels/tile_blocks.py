@@ -137,7 +137,7 @@ def word_type(dtype: DType) -> DType:
 
 
 def float_ends(k: Builder, s: Conv) -> tuple[Store, Clear]:
-    """What finishes sums, and what stores zeros.  Parameters: bias (padded), mask when ``clear``, operands, y."""
+    """Functions to finish sums and to store zeros.  Parameters: bias (padded), mask when ``clear``, operands, y."""
     b = k.param("b", s.padded) if s.bias else None
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]

@@ -67,7 +67,7 @@ class PackedColumns:
 
 
 def packed_columns(s: Conv, tile: RegisterTiles) -> list[PackedColumns]:
-    """What ``tile_columns`` writes, for every run of columns."""
+    """The buffers that ``tile_columns`` writes, one for every run of columns."""
     wide = padded(s)
     return [
         PackedColumns(s.matrices, run, steps_of(wide), words_of(wide)) for run in tile_runs(s.y.channels, tile.across)

@@ -1,4 +1,4 @@
-"""What attention is made of in a graph: queries, keys, values, scale, masks and lengths."""
+"""The parts of attention in a graph: queries, keys, values, scale, masks and lengths."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def narrowed(weights: Array, dtype: DType, factors: Array, groups: int, axis: in
 
 
 def rounded_weights(node: Node, dtype: DType) -> Array:
-    """What the weights of a product stand for after they are stored as ``dtype``, f32."""
+    """The numbers, in f32, that the weights of a product stand for after they are stored as ``dtype``."""
     (groups, axis), weights = _outputs(node), node.input(1).array
     factors = stored_factors(weights, dtype, groups, axis)
     if factors is None:

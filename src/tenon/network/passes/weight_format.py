@@ -33,7 +33,7 @@ SAFETY = 0.9
 
 @dataclass
 class StoredWeights:
-    """What was chosen: the number of layers and bytes of each type, and the largest error of an output, relative to its
+    """The choice: the number of layers and bytes of each type, and the largest error of an output, relative to its
     RMS, where it was measured."""
 
     layers: dict[str, int] = field(default_factory=dict)

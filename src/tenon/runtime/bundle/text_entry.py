@@ -154,14 +154,14 @@ def text_source(manifest: Manifest, model: TextModel, runtime: Mapping[str, str]
 
 
 def text_description(manifest: Manifest, model: TextModel) -> dict[str, object]:
-    """What a page knows of a language model."""
+    """The properties of a language model that a page needs."""
     words = _words(manifest, model)
     origin = manifest.origin.file if manifest.origin else ""
     return {"name": manifest.name, "model": origin, **{key: words[key] for key in ("vocabulary", "context")}}
 
 
 def _words(manifest: Manifest, model: TextModel) -> dict[str, object]:
-    """What the templates are filled with.  Raises InputError for a network that does not predict tokens."""
+    """The values that the templates are filled with.  Raises InputError for a network that does not predict tokens."""
     bindings, name = manifest.every_binding(), manifest.name
     if model.kind != "decoder" or model.tokenizer is None:
         raise InputError(f"'{name}' is no language model with a tokenizer: leave out --emit text")

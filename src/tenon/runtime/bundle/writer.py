@@ -239,7 +239,7 @@ class Bundle:
         return text_source(self.interface, self.text, {file: link.runtime(file).decode() for file in TEXT_SOURCES})
 
     def _text_parts(self) -> tuple[str, bytes, dict[str, bytes], bytes, str, bytes]:
-        """What programs of a language model are made of."""
+        """The files that programs of a language model are made of."""
         headers = {f"{self.name}.h": self.header.encode(), **self._text_header()}
         return self.name, self.object, headers, self.weights, self._text_source(), self.text_tables
 

@@ -48,8 +48,8 @@ class MachineRates:
 
 @dataclass(frozen=True)
 class Work:
-    """What a layer needs: ``products``, the fewest that the layer or its algorithm has; ``executed``, with those of
-    tiles' padding; how many products run in the time of an fp32 multiply-add (``rate``); bytes of weights and of
+    """Requirements of a layer: ``products``, the fewest that the layer or its algorithm has; ``executed``, with those
+    of tiles' padding; how many products run in the time of an fp32 multiply-add (``rate``); bytes of weights and of
     activations; and barriers or launches."""
 
     products: int = 0
@@ -76,7 +76,7 @@ class LowerBound:
 
     @property
     def bound(self) -> str:
-        """What takes longest: "multiplies", "bytes" or "launches"."""
+        """The part that takes longest: "multiplies", "bytes" or "launches"."""
         named = {"multiplies": self.multiplies, "bytes": self.bytes, "launches": self.launches}
         return max(named, key=lambda name: named[name])
 
@@ -105,7 +105,7 @@ def resident_bytes(program: Program) -> int:
 
 
 def layer_work(calls: Sequence[Call], meets: Sequence[bool], machine: Machine) -> Work:
-    """What the calls of a layer need together; ``meets`` says which of them begin with a barrier or a launch."""
+    """Requirements of the calls of a layer; ``meets`` says which of them begin with a barrier or a launch."""
     needed = sum(call.macs for call in calls)
     each = [(count(call.kernel).macs, _rate(call.kernel, machine)) for call in calls] if needed else []
     executed = sum(products for products, _ in each)

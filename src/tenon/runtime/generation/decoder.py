@@ -18,7 +18,7 @@ _POSITIONS, _MASKS = ("position_ids",), ("attention_mask",)
 
 
 class _EntryPoint(NamedTuple):
-    """What one binding takes: up to ``length`` tokens behind up to ``past`` others."""
+    """The sizes of one binding: up to ``length`` tokens behind up to ``past`` others."""
 
     length: int
     past: int

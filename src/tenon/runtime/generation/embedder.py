@@ -16,7 +16,7 @@ _OTHERS: Mapping[str, Callable[[int], Array]] = {
     "type": lambda count: np.zeros((1, count), np.int64),
     "position": lambda count: np.arange(count, dtype=np.int64)[None],
 }
-"""What inputs beside the tokens get for so many of them, by a part of their names."""
+"""The values that inputs beside the tokens get for so many of them, by a part of their names."""
 
 _EMBEDDINGS = ("embedding", "sentence_embedding", "text_embeds")
 

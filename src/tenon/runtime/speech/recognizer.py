@@ -29,7 +29,7 @@ _TRANSCRIBE, _NO_TIMES, _FIRST_LANGUAGE = "<|transcribe|>", "<|notimestamps|>", 
 
 
 class SpokenText(NamedTuple):
-    """What is said from ``start`` to ``end``, in seconds."""
+    """The words that are said from ``start`` to ``end``, in seconds."""
 
     start: float
     end: float
@@ -64,7 +64,7 @@ class Recognizer:
         return float(self.encoder.inputs["samples"].shape[1] / RATE)
 
     def stream(self, sound: Sound) -> Iterator[SpokenText]:
-        """What is said in a sound of any length and rate, a piece after another."""
+        """The text that is said in a sound of any length and rate, a piece after another."""
         samples = sound.at(RATE).samples
         for start, end in pieces(samples, RATE, self.longest):
             text = self.text(self.tokens(samples[start:end]))

@@ -63,7 +63,7 @@ def _added(names: Sequence[str], keys: Mapping[str, Any]) -> list[dict[str, Any]
 
 
 def _template(names: Sequence[str], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any] | None:
-    """What adds tokens in front of and behind every text."""
+    """The rules that add tokens in front of and behind every text."""
     if not begin and not end:
         return None
     special = {names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]} for i in (*begin, *end)}

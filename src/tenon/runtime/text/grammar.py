@@ -93,7 +93,7 @@ def schema_grammar(schema: str | Mapping[str, Any], source: str = "grammar") -> 
 
 
 class _Tokens:
-    """What the library asks of a tokenizer."""
+    """The interface of a tokenizer as the library uses it."""
 
     def __init__(self, tokenizer: TextTokenizer, eos: tuple[int, ...], size: int) -> None:
         self.eos_token_id, self.bos_token_id = eos[0], None

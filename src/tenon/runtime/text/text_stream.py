@@ -24,7 +24,7 @@ class TextStream:
         return "" if self.stopped else self._certain(self._decoder.decode(data))
 
     def finish(self) -> str:
-        """What was held back, at the end of the text; a character that is not complete becomes U+FFFD."""
+        """The bytes that were held back, at the end of the text; a character that is not complete becomes U+FFFD."""
         if self.stopped:
             return ""
         text = self._certain(self._decoder.decode(b"", final=True)) + self._held

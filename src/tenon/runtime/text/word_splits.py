@@ -10,7 +10,7 @@ from tenon.runtime.text.normal_steps import PREPEND_FIRST, PREPEND_ONCE, REPLACE
 from tenon.runtime.text.split_patterns import PATTERNS
 
 ISOLATED, REMOVED, WITH_NEXT = range(3)
-"""What becomes of a match: a word of its own, nothing, or the beginning of the next word."""
+"""The use of a match: a word of its own, nothing, or the beginning of the next word."""
 _BEHAVIOURS = {"Isolated": ISOLATED, "Removed": REMOVED, "MergedWithNext": WITH_NEXT}
 _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 

@@ -25,7 +25,7 @@ MAX_BODY = 4 << 20
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What a server accepts: waiting requests, tokens of an answer (None: as many as fit), bytes of a body."""
+    """The limits of a server: waiting requests, tokens of an answer (None: as many as fit), bytes of a body."""
 
     queue: int = 16
     max_tokens: int | None = None

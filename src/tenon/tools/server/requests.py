@@ -24,7 +24,7 @@ COMPLETION_TOKENS = 16
 
 
 class StreamOptions(BaseModel):
-    """What a stream ends with."""
+    """The last event of a stream."""
 
     include_usage: bool = False
 

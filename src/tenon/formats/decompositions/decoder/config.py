@@ -37,7 +37,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer may have of its own: its rotary embedding, and how many tokens it looks back at (0: all)."""
+    """The settings of one layer: its rotary embedding, and how many tokens it looks back at (0: all)."""
 
     rope: Rope | None
     window: int = 0

@@ -21,7 +21,7 @@ Factors = Callable[[str], Array | None]
 
 @dataclass(frozen=True)
 class Architecture:
-    """What all files of an architecture have in common.
+    """The properties that all files of an architecture share.
 
     ``interleaved``: rotary embeddings turn neighbours; ``period``: how many layers there are for one without a window;
     ``unturned``: how many for one without a rotary embedding; ``embedding``: embeddings are multiplied by the root of

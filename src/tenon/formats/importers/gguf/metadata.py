@@ -1,4 +1,4 @@
-"""What the keys of a GGUF file say, checked: numbers, texts and lists of the model's architecture."""
+"""The checked values of the keys of a GGUF file: numbers, texts and lists of the model's architecture."""
 
 from __future__ import annotations
 

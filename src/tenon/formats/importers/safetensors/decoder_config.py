@@ -18,7 +18,7 @@ from tenon.network.graph.graph import Array
 
 @dataclass(frozen=True)
 class DecoderFamily:
-    """What models of a type have in common.
+    """The properties that models of a type share.
 
     ``added`` is what scales of normalisation lack; ``embedding``: embeddings are multiplied by the root of their
     width; ``period``: layers for one without a window where the settings do not list them; ``post_norms``: results of

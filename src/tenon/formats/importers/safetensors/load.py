@@ -59,7 +59,7 @@ _KINDS: dict[str, TextModel] = {
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
     "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
 }
-"""What the tokens of a model are, by its type; builders of decoders say it themselves."""
+"""The kind of tokens of a model, by its type; builders of decoders say it themselves."""
 
 
 def recognise(file: ModelFile) -> bool:
