@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import (
-    Algorithm,
     Arg,
     Cost,
     Input,
@@ -23,6 +22,7 @@ from tenon.machine.algorithms.base import (
 from tenon.machine.algorithms.estimate import slowest
 from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.algorithms.outer_products import block_time, weight_bytes
+from tenon.machine.algorithms.outer_tiles import InOuterTiles
 from tenon.machine.algorithms.tile_products import direct_sums, takes_weights, unshifted
 from tenon.machine.isa.sme import SIDE
 from tenon.machine.kernels.conv import Conv
@@ -43,14 +43,12 @@ _TURN = 0.3
 
 
 @dataclass(frozen=True)
-class OuterMatrices(Algorithm):
+class OuterMatrices(InOuterTiles):
     """Sums by blocks of ``tile``, of rows that are put side by side."""
 
-    tile: OuterTiles
     name: ClassVar[str] = "outer-matrices"
     offered: ClassVar[int] = 2
     own_memory: ClassVar[bool] = True
-    plain_weights: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
@@ -59,18 +57,6 @@ class OuterMatrices(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in _ranked(problem[0], machine)[:count]]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(OuterTiles(numbers["down"], numbers["across"]))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.across
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (c,) = problem

@@ -5,13 +5,12 @@ The estimate counts products and loads of vectors, and what follows the sums, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import (
-    Algorithm,
     Cost,
     Input,
     Limits,
@@ -24,6 +23,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, work_items
 from tenon.machine.algorithms.integers import FINISH, IntegerStage
+from tenon.machine.algorithms.outer_tiles import InOuterTiles
 from tenon.machine.algorithms.tile_products import direct_sums, takes_weights, unshifted
 from tenon.machine.isa.sme import SIDE, TILES
 from tenon.machine.kernel_ir.build import segments
@@ -66,13 +66,11 @@ def _reblocked(c: Conv) -> Conv:
 
 
 @dataclass(frozen=True)
-class OuterProducts(Algorithm):
+class OuterProducts(InOuterTiles):
     """Sums by blocks of ``tile``."""
 
-    tile: OuterTiles
     name: ClassVar[str] = "outer-products"
     offered: ClassVar[int] = 4
-    plain_weights: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
@@ -81,18 +79,6 @@ class OuterProducts(Algorithm):
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in _ranked(_reblocked(problem[0]).flattened(), machine)[:count]]
-
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(OuterTiles(numbers["down"], numbers["across"]))
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return asdict(self.tile)
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.across
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         c = _reblocked(problem[0]).flattened()
