@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from tenon.network.graph.byte_signs import byte_of_sign
 from tenon.network.graph.graph import Array
-from tenon.runtime.text.token_bytes import byte_of_sign
 
 WIDTH = 8
 WORDS = ("the", " cat", " dog", " sat", " on", " mat", " and", "ing", "\u00fc", "\u4f60\u597d", " 12", "\n")

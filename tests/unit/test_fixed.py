@@ -17,6 +17,7 @@ import tensorflow_models as tf
 from caffe_models import head, layer
 from command_line import run_main
 from evaluate import evaluate, random_inputs
+from ggml_models import TINY, whisper_file
 from gguf_models import DecoderFile
 from keras_models import small as keras
 from onnx_models import model, node
@@ -47,7 +48,7 @@ from tenon.pipeline import compile as compile_model
 from tenon.pipeline import inspect as inspect_model
 from tenon.pipeline import load, rewrite, tune
 from tflite_models import convolution
-from transformer_models import SMALL_BERT, bert_tensors, config, safetensors
+from transformer_models import SMALL_BERT, bert_tensors, config, safetensors, whisper_tensors
 
 X = {"x": (1, 4, 6, 5)}
 DARKNET = "[net]\nheight=8\nwidth=8\nchannels=3\n[maxpool]\nsize=2\nstride=2\n"
@@ -73,6 +74,7 @@ SMALL: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"weights": config("bert", SMALL_BERT), "shapes": {"length": 3}},
     ),
     "Keras": (keras(), {}),
+    "ggml": (whisper_file(TINY, whisper_tensors(TINY))[0], {"outputs": ["cross.0.key"]}),
     "GGUF": (DecoderFile("llama", 1).file(), {"shapes": {"length": 2, "past": 3}}),
 }
 """A small model of each format but MegEngine, for which there is no writer in the tests."""

@@ -66,6 +66,7 @@ FORMATS = {
         ("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
     ),
     "GGUF": Format("tenon.formats.importers.gguf.load", ("*.gguf",)),
+    "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",)),
     "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
 """Formats by name; the first that recognises a file's content gets it."""

@@ -8,19 +8,12 @@ from functools import cache
 from typing import Any
 
 from tenon.errors import FormatError
+from tenon.network.graph.byte_signs import byte_of_sign
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 SPACE = "\u2581"
 MOST = 1 << 24
 """Tokens of a vocabulary at most."""
-
-
-@cache
-def byte_of_sign() -> dict[str, int]:
-    """The byte for which each character of a token of byte pairs stands: printable ones stand for themselves."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def token_bytes(definition: Mapping[str, Any]) -> list[bytes]:

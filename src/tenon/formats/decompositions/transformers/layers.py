@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tenon.errors import FormatError
+from tenon.formats.decompositions.decoder.weights import Weight
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.node_context import NodeBuilder, NodeContext
+from tenon.machine.kernels.block_formats import FORMATS, dequantised
 from tenon.network.graph.graph import Array, Value
 
-Weights = Mapping[str, Array]
-"""Tensors of a model by the names of its file."""
+Weights = Mapping[str, Array] | Mapping[str, Weight]
+"""Tensors of a model by the names of its file: floats, or matrices in blocks too."""
 
 _FUNCTIONS = {"gelu": "Gelu", "relu": "Relu", "tanh": "Tanh"}
 
@@ -32,20 +34,43 @@ class TransformerNode(NodeContext):
     def __init__(self, builder: NodeBuilder, weights: Weights) -> None:
         super().__init__(builder)
         self.weights = weights
+        self._quantised: dict[Value, Sequence[Value]] = {}
 
-    def weight(self, name: str, *shape: int) -> Array:
-        """A tensor of the file in f32.  Raises RefusedError if it is missing or has another shape."""
+    def stored(self, name: str, *shape: int) -> Weight:
+        """A tensor as the file has it.  Raises RefusedError if it is missing or has another shape."""
         if name not in self.weights:
             raise RefusedError(f"the tensor '{name}' is missing from the file")
-        array = np.asarray(self.weights[name])
-        if array.shape != shape:
-            raise RefusedError(f"the tensor '{name}' has the shape {list(array.shape)}, not {list(shape)}")
-        return array.astype(np.float32)
+        tensor = self.weights[name]
+        weight = tensor if isinstance(tensor, Weight) else Weight(np.asarray(tensor))
+        if weight.shape != shape:
+            raise RefusedError(f"the tensor '{name}' has the shape {list(weight.shape)}, not {list(shape)}")
+        return weight
+
+    def weight(self, name: str, *shape: int) -> Array:
+        """A tensor of the file in f32.  Raises as ``stored`` does."""
+        weight = self.stored(name, *shape)
+        return dequantised(FORMATS[weight.format], weight.data) if weight.format else weight.data.astype(np.float32)
 
     def linear(self, x: Value, name: str, inputs: int, outputs: int, *, bias: bool = True) -> Value:
         """x [..., inputs] times the transposed ``name``.weight [outputs, inputs], plus ``name``.bias."""
-        y = self.add("MatMul", x, np.ascontiguousarray(self.weight(f"{name}.weight", outputs, inputs).T))
+        y = self.product(x, f"{name}.weight", inputs, outputs)
         return self.add("Add", y, self.weight(f"{name}.bias", outputs)) if bias else y
+
+    def product(self, x: Value, name: str, inputs: int, outputs: int) -> Value:
+        """x [..., inputs] times the transposed tensor ``name`` [outputs, inputs]; one in blocks stays in these."""
+        weight = self.stored(name, outputs, inputs)
+        if not weight.format:
+            return self.add("MatMul", x, np.ascontiguousarray(weight.data.astype(np.float32).T))
+        if x not in self._quantised:
+            self._quantised[x] = self.adds("BlockQuantize", 3, x)
+        return self.add("BlockMatMul", *self._quantised[x], weight.data, format=weight.format)
+
+    def rows(self, numbers: Value, name: str, count: int, width: int) -> Value:
+        """The rows of the tensor ``name`` [count, width] that ``numbers`` i64 [1, L] choose, [1, L, width]."""
+        weight = self.stored(name, count, width)
+        if weight.format:
+            return self.add("BlockGather", numbers, weight.data, format=weight.format)
+        return self.add("Gather", weight.data.astype(np.float32), numbers, axis=0)
 
     def norm(self, x: Value, name: str, width: int, *, bias: bool = True, epsilon: float = 1e-5) -> Value:
         """Layer normalisation over the last axis."""

@@ -37,16 +37,17 @@ _FLOOR, _RANGE = 1e-10, 8.0
 """The smallest power of a band, and decades between the largest and the smallest logarithm."""
 
 
-def log_mel(node: NodeContext, samples: Value, settings: LogMel) -> Value:
-    """f32 [1, bands, frames] of samples f32 [1, count] of -1 to 1."""
+def log_mel(node: NodeContext, samples: Value, settings: LogMel, filters: Array | None = None) -> Value:
+    """f32 [1, bands, frames] of samples f32 [1, count] of -1 to 1; ``filters`` [bands, bins] replace the mel bands."""
     (_, count), half = node.builder.dims(samples), settings.window // 2
     x = node.add("Pad", samples, node.ints(0, half, 0, half), mode="reflect")
     x = node.slice(x, [0], [(settings.frames(count) - 1) * settings.step + settings.window], [1])
     x = node.add("Unsqueeze", x, node.ints(1))
     spectrum = node.add("Conv", x, _transform(settings.window), strides=(settings.step,))
     real, imaginary = node.equal_parts(node.square(spectrum), 1, 2)
-    weights = mel_bands(settings.bands, settings.window, settings.rate, 0, settings.rate / 2, "slaney")
-    bands = node.add("MatMul", weights.T.astype(np.float32), node.add("Add", real, imaginary))
+    if filters is None:
+        filters = mel_bands(settings.bands, settings.window, settings.rate, 0, settings.rate / 2, "slaney").T
+    bands = node.add("MatMul", filters.astype(np.float32), node.add("Add", real, imaginary))
     decades = node.add("Mul", node.add("Log", node.add("Max", bands, np.array(_FLOOR, np.float32))), 1 / np.log(10))
     top = node.add("ReduceMax", decades, node.ints(0, 1, 2), keepdims=1)
     y = node.add("Max", decades, node.add("Sub", top, _RANGE))

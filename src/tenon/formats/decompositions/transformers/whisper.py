@@ -13,7 +13,7 @@ from tenon.formats.decompositions.transformers.caches import CacheSizes, cross, 
 from tenon.formats.decompositions.transformers.layers import TransformerNode, Weights, layer_names
 from tenon.formats.decompositions.transformers.log_mel import LogMel, log_mel
 from tenon.formats.graph_builder.builder import GraphBuilder
-from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import F32, TensorType
 
 SAMPLES, LOGITS = "samples", "logits"
@@ -46,19 +46,20 @@ class WhisperConfig:
         return CacheSizes(self.decoder_layers, heads, self.d_model // heads, self.max_target_positions)
 
 
-def build(builder: GraphBuilder, config: WhisperConfig, weights: Weights) -> Graph:
+def build(builder: GraphBuilder, config: WhisperConfig, weights: Weights, filters: Array | None = None) -> Graph:
     """The graph of encoder and decoder.
 
     ``samples`` f32 [1, samples] to ``cross.N.key`` and ``.value`` f32 [1, heads, positions, size]; with these and
     ``tokens`` i64 [1, length] to ``logits`` f32 [1, 1, vocabulary] of the last token, and caches.  Cut it at the
-    ``cross`` tensors to run the encoder once for a sound.  Raises as ``GraphBuilder.finish`` does.
+    ``cross`` tensors to run the encoder once for a sound.  ``filters`` f32 [bands, bins] are the mel bands of the file,
+    where it has its own.  Raises as ``GraphBuilder.finish`` does.
     """
     caches = config.caches
     caches.expand_cuts(builder)
     wanted = builder.cut_outputs
     layer_names(weights, "model.decoder.layers", config.decoder_layers)
     if not builder.cut_inputs.issuperset(caches.cross_names):
-        _WhisperEncoder(builder, config, weights).build()
+        _WhisperEncoder(builder, config, weights).build(filters)
     else:
         _cross_inputs(builder, config)
     if not wanted or not set(caches.cross_names).issuperset(wanted):
@@ -79,11 +80,11 @@ class _WhisperEncoder:
         self.builder, self.config = builder, config
         self.node = TransformerNode(builder, weights)
 
-    def build(self) -> None:
+    def build(self, filters: Array | None) -> None:
         config, node, builder = self.config, self.node, self.builder
         samples = builder.input(SAMPLES, TensorType(F32, (1, config.samples)))
         with builder.layer("features", "LogMel", "features"):
-            builder["features"] = log_mel(node, samples, LogMel(bands=config.num_mel_bins))
+            builder["features"] = log_mel(node, samples, LogMel(bands=config.num_mel_bins), filters)
         with builder.layer("model.encoder", "Convolutions", "encoder.0"):
             builder["encoder.0"] = self._stem(builder["features"])
         for i, name in enumerate(layer_names(self.node.weights, "model.encoder.layers", config.encoder_layers)):
@@ -135,10 +136,9 @@ class _WhisperDecoder:
         config, node, builder = self.config, self.node, self.builder
         tokens, width = self.caches.add_inputs(builder), config.d_model
         with builder.layer("model.decoder.embed", "Embedding", "decoder.0", "seen"):
-            words = node.weight("model.decoder.embed_tokens.weight", config.vocab_size, width)
             places = node.weight("model.decoder.embed_positions.weight", config.max_target_positions, width)
             own, builder["seen"] = node.positions(tokens, builder[past(0, "key")])
-            embedded = node.add("Gather", words, tokens, axis=0)
+            embedded = node.rows(tokens, "model.decoder.embed_tokens.weight", config.vocab_size, width)
             builder["decoder.0"] = node.add("Add", embedded, node.add("Gather", places, own, axis=0))
         for i in range(config.decoder_layers):
             tops = (f"decoder.{i + 1}", present(i, "key"), present(i, "value"))
@@ -147,8 +147,7 @@ class _WhisperDecoder:
         with builder.layer("proj_out", "Linear", LOGITS):
             last = node.add("Gather", builder[f"decoder.{config.decoder_layers}"], np.array([-1], np.int64), axis=1)
             y = node.norm(last, "model.decoder.layer_norm", width)
-            words = node.weight("model.decoder.embed_tokens.weight", config.vocab_size, width)
-            builder[LOGITS] = node.add("MatMul", y, np.ascontiguousarray(words.T))
+            builder[LOGITS] = node.product(y, "model.decoder.embed_tokens.weight", width, config.vocab_size)
 
     def _layer(self, x: Value, layer: int) -> Value:
         node, width, name = self.node, self.config.d_model, f"model.decoder.layers.{layer}"

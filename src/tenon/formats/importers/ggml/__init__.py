@@ -1,0 +1,1 @@
+"""Files of whisper.cpp: Whisper models with their mel bands and vocabulary (``ggml-*.bin``)."""
