@@ -2,14 +2,14 @@
 """Time attention of one layer beside other runtimes, by length, one thread, repetitions interleaved.
 
     python bench/attention.py [--lengths 64 128 ...] [--heads 8] [--shared 8] [--depth 64] [--causal] [--decode]
-                              [--target NAME] [--repeat 10] [--products]
+                              [--target NAME] [--precision bf16] [--threads 1] [--repeat 10] [--products]
 
 Queries, keys and values are inputs: softmax(Q K' / sqrt(d)) V as exporters write it.  --decode: one query to as many
 keys as the length.  --shared: heads of keys and values, which neighbouring heads share.  --causal: query i sees the
 keys up to i, by a constant mask.  --products: also Tenon's products with a softmax between them.  Peers are those of
-onnxruntime and openvino that are installed.  Prints milliseconds of processor time (minimum, median), multiply-adds of
-all scores in a nanosecond, the ratio of the fastest peer to Tenon by minima, and the largest difference from
-onnxruntime.
+onnxruntime, always in f32, and openvino that are installed; in bf16 only openvino counts.  Prints milliseconds of
+processor time, or with several threads of the clock (minimum, median), multiply-adds of all scores in a nanosecond, the
+ratio of the fastest peer to Tenon by minima, and the largest difference from onnxruntime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import importlib.util
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -67,28 +67,29 @@ def model(heads: int, shared: int, queries: int, keys: int, depth: int, *, causa
     return bytes(made.SerializeToString())
 
 
-def ours(path: Path, feeds: dict[str, Array], target: str) -> tuple[Run, Array]:
+def ours(path: Path, feeds: dict[str, Array], options: argparse.Namespace) -> tuple[Run, Array]:
     """A run over inputs that lie in place, and the result."""
-    engine = tenon.open(tenon.compile(path, target=target))
+    bundle = tenon.compile(path, target=options.target, precision=options.precision, threads=options.threads)
+    engine = tenon.open(bundle, threads=options.threads)
     result = engine.run(feeds)["y"]
     return lambda: engine.run(copy=False), result
 
 
-def apart(path: Path, feeds: dict[str, Array], target: str) -> Run:
+def apart(path: Path, feeds: dict[str, Array], options: argparse.Namespace) -> Run:
     """The same by products with a softmax between them."""
     chosen = estimates.time_in_one
     try:
         estimates.time_in_one = lambda *_: float("inf")
-        return ours(path, feeds, target)[0]
+        return ours(path, feeds, options)[0]
     finally:
         estimates.time_in_one = chosen
 
 
-def of_onnxruntime(path: Path, feeds: dict[str, Array]) -> tuple[Run, Array]:
+def of_onnxruntime(path: Path, feeds: dict[str, Array], threads: int) -> tuple[Run, Array]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for name, array in feeds.items():
@@ -97,24 +98,25 @@ def of_onnxruntime(path: Path, feeds: dict[str, Array]) -> tuple[Run, Array]:
     return lambda: session.run_with_iobinding(binding), session.run(None, feeds)[0]
 
 
-def of_openvino(path: Path, feeds: dict[str, Array]) -> Run:
+def of_openvino(path: Path, feeds: dict[str, Array], threads: int, precision: str) -> Run:
     import openvino
 
     core = openvino.Core()
-    options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False}
+    options["INFERENCE_PRECISION_HINT"] = "f32" if precision == "fp32" else precision
     request = core.compile_model(str(path), "CPU", options).create_infer_request()
     request.infer(feeds)
     return request.infer
 
 
-def race(runs: dict[str, Run], repeat: int) -> dict[str, list[float]]:
-    """Milliseconds of processor time of each, one after the other in each round."""
+def race(runs: dict[str, Run], repeat: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Milliseconds of each, one after the other in each round."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeat):
         for name, run in runs.items():
-            start = process_time()
+            start = clock()
             run()
-            times[name].append(1e3 * (process_time() - start))
+            times[name].append(1e3 * (clock() - start))
     return times
 
 
@@ -126,20 +128,21 @@ def line(options: argparse.Namespace, length: int, folder: Path) -> str:
     rng = np.random.default_rng(0)
     shapes = {"q": (options.heads, queries), "k": (options.shared, length), "v": (options.shared, length)}
     feeds = {n: rng.standard_normal((1, *dims, options.depth)).astype(np.float32) for n, dims in shapes.items()}
-    run, result = ours(path, feeds, options.target)
+    run, result = ours(path, feeds, options)
     runs, error = {"tenon": run}, ""
     if options.products:
-        runs["products"] = apart(path, feeds, options.target)
+        runs["products"] = apart(path, feeds, options)
     if importlib.util.find_spec("onnxruntime"):
-        runs["onnxruntime"], expected = of_onnxruntime(path, feeds)
+        runs["onnxruntime"], expected = of_onnxruntime(path, feeds, options.threads)
         error = f"  {np.abs(result - expected).max():.1e}"
     if importlib.util.find_spec("openvino"):
-        runs["openvino"] = of_openvino(path, feeds)
+        runs["openvino"] = of_openvino(path, feeds, options.threads, options.precision)
     macs = 2 * options.heads * queries * length * options.depth
-    times = race(runs, max(options.repeat, int(options.repeat * 1e8 / macs) if macs < 1e8 else 0))
+    repeat = max(options.repeat, int(options.repeat * 1e8 / macs) if macs < 1e8 else 0)
+    times = race(runs, repeat, process_time if options.threads == 1 else perf_counter)
     low = {name: min(t) for name, t in times.items()}
     cells = [f"{name} {low[name]:.3f} {np.median(t):.3f}" for name, t in times.items()]
-    others = [t for name, t in low.items() if name in ("onnxruntime", "openvino")]
+    others = [t for name, t in low.items() if name in ("onnxruntime", "openvino")[options.precision != "fp32" :]]
     ratio = f"  {min(others) / low['tenon']:.2f}x" if others else ""
     return f"{length:5} {'  '.join(cells)}  {macs / low['tenon'] / 1e6:.0f} MAC/ns{ratio}{error}"
 
@@ -154,6 +157,8 @@ def main() -> None:
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--products", action="store_true")
     parser.add_argument("--target", default="host")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=10)
     options = parser.parse_args()
     options.shared = options.shared or options.heads

@@ -97,8 +97,14 @@ def compared(model: Path, options: argparse.Namespace) -> None:
                 nodes[name] = (min(time, nodes.get(name, (time, ""))[0]), kind)
             sleep(0.02)
         report(model, engine, merged(profiles), nodes, options.count)
-    print(f"{model.stem} {precision} {threads} threads: ours {1e3 * min(ours):.3f} {1e3 * float(np.median(ours)):.3f}, ", end="")
-    print(f"openvino {1e3 * min(theirs):.3f} {1e3 * float(np.median(theirs)):.3f} ms (least, median of leasts)", flush=True)
+    print(
+        f"{model.stem} {precision} {threads} threads: ours {1e3 * min(ours):.3f} {1e3 * float(np.median(ours)):.3f}, ",
+        end="",
+    )
+    print(
+        f"openvino {1e3 * min(theirs):.3f} {1e3 * float(np.median(theirs)):.3f} ms (least, median of leasts)",
+        flush=True,
+    )
 
 
 def report(

@@ -23,6 +23,8 @@ DECLINED = {
 cases are there for type inference and the reference."""
 
 OF_OTHER_MACHINES = {
+    "HeadAttention-bf16": "in one kernel",
+    "HeadAttention-causal": "in one kernel",
     "HeadAttention-f16": "in one kernel",
     "HeadAttention-merged": "in one kernel",
 }

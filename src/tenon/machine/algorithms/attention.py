@@ -9,6 +9,7 @@ from tenon.machine.algorithms.registry import best
 from tenon.machine.kernels import attention as tensor
 from tenon.machine.kernels import flash_attention as flash
 from tenon.machine.kernels import group_attention as groups
+from tenon.machine.kernels import paired_attention as paired
 from tenon.machine.kernels.attention_tiles import tile_of
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -40,7 +41,9 @@ def attends(s: HeadSizes, machine: Machine) -> bool:
     """Whether a machine can compute attention of these sizes in one kernel."""
     if machine.launch is not None:
         return any(kernel.supported(s, machine) for kernel in (tensor, flash, groups))
-    return s.dtype is F32 and machine.float_unit and machine.own_memory
+    if s.dtype is not F32:
+        return paired.supported(s, machine)
+    return machine.float_unit and machine.own_memory
 
 
 def fills(s: HeadSizes, machine: Machine) -> bool:

@@ -237,13 +237,9 @@ def _exponentials(p: _Flash, acc: Tensor, top: Tensor, total: Tensor, sums: Tens
             k.store(p.ps.buffer, (Index((), pair), p.row(half), p.member * 4), value)
 
 
-_POWER = (5.517167e-2, 2.4261112e-1, 6.9326099e-1, 9.9992807e-1)
-"""2**r of |r| <= 1/2 as a polynomial, with a relative error of at most 7.5e-5: a third of the rounding to f16."""
-
-
 def _power(x: Expr) -> Expr:
     """2**x of x <= 0, as exactly as 16 bits need; 1.2e-38 below -126."""
-    return math.power_of_two(maximum(-126.0, x), _POWER)
+    return math.power_of_two(maximum(-126.0, x), math.EXP2_OF_16_BITS)
 
 
 def _over_rows(p: _Flash, value: Expr, half: int, combine: str) -> Expr:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, lane_segments, segments
-from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, cast, op
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.epilogue import finish
@@ -252,7 +252,7 @@ def _block(
     xs = [left.first(row, col) for row, col in places]
     ahead: list[Operand] = [(w, (o, part, 0, 0, 0))] if block.fetched else []
     with k.instruction(p.unit.operation, ((w, (o, 0, 0, 0, 0)), *xs, (sums, (0, 0, 0)), *ahead), *block.numbers):
-        _sums(p, block, of, places, sums)
+        tile_sums(k, p.unit, block, of, places, (sums, ()))
     for i, (row, col) in enumerate(places):
         with k.loop("r", block.rows) as r:
             _store(p, sums, (i, r, run), at, (row, col + r))
@@ -279,11 +279,20 @@ def _store(
             p.clear(n, channel + empty * CHANNELS, top + row, col)
 
 
-def _sums(p: TileContext, block: TileBlock, of: Factors, places: Places, sums: Tensor) -> None:
-    """The meaning of the instruction."""
-    k, (left, w, o), vectors = p.k, of, sums.vec(CHANNELS)
+def tile_sums(
+    k: Builder,
+    unit: ProductUnit,
+    block: TileBlock,
+    of: Factors,
+    places: Places,
+    into: tuple[Tensor, tuple[Index, ...]],
+    first: Index | int = 0,
+) -> None:
+    """The meaning of the instruction: sums at [tile][row][channel] behind the first indices of ``into``, of the steps
+    of the weights from ``first`` on."""
+    (left, w, o), sums, at = of, into[0].vec(CHANNELS), into[1]
     with k.loop("i", block.down * block.rows) as i, k.unroll("v", block.across) as v:
-        vectors[i // block.rows, i % block.rows, v] = 0
+        sums[(*at, i // block.rows, i % block.rows, v)] = 0
     with ExitStack() as stack:
         turns = [stack.enter_context(k.loop("c", count)) for count, _ in block.loops]
         step = Index()
@@ -291,36 +300,45 @@ def _sums(p: TileContext, block: TileBlock, of: Factors, places: Places, sums: T
             step = step * count + turn
         for tile, (row, col) in enumerate(places):
             with k.loop("r", block.rows) as r:
-                _row(p, block, (left, row, col + r, turns), (w.vec(CHANNELS), o, step), (vectors, tile, r))
+                places_of_sums = (*at, index(tile), r)
+                _row(
+                    k,
+                    unit,
+                    block,
+                    (left, row, col + r, turns),
+                    (w.vec(CHANNELS), o, first + step),
+                    (sums, places_of_sums),
+                )
 
 
 def _row(
-    p: TileContext,
+    k: Builder,
+    unit: ProductUnit,
     block: TileBlock,
     position: tuple[TileRows, Index, Index, list[Index]],
     weights: tuple[Tensor, Index, Index],
-    sums: tuple[Tensor, int, Index],
+    sums: tuple[Tensor, tuple[Index, ...]],
 ) -> None:
     """A step of one position."""
-    k, (left, row, col, turns), (w, o, step), (into, i, r) = p.k, position, weights, sums
-    if p.unit.sums is not DType.F32:
-        product = "dot4" if p.unit.x is DType.U8 else "dot4_signed"
+    (left, row, col, turns), (w, o, step), (into, at) = position, weights, sums
+    if unit.sums is not DType.F32:
+        product = "dot4" if unit.x is DType.U8 else "dot4_signed"
         with k.loop("q", block.words) as q, k.unroll("v", block.across) as v:
             value = broadcast(left.word(row, col, turns, q), CHANNELS)
-            into[i, r, v] = op(product, into[i, r, v], value, w[o, step, v, q, 0])
+            into[(*at, v)] = op(product, into[(*at, v)], value, w[o, step, v, q, 0])
         return
     acc = k.local("a", block.across, 2, lanes=CHANNELS)
     with k.unroll("v", block.across) as v, k.unroll("h", 2) as half:
         acc[v, half] = 0
     with k.loop("q", block.words) as q:
         value = k.let("x", _bits(left.word(row, col, turns, q)))
-        halves = [k.let("h", each) for each in _halves(value, p.unit.x)]
+        halves = [k.let("h", each) for each in _halves(value, unit.x)]
         with k.unroll("v", block.across) as v:
-            pair = _halves(k.let("w", _bits(w[o, step, v, q, 0])), p.unit.x)
+            pair = _halves(k.let("w", _bits(w[o, step, v, q, 0])), unit.x)
             for h, (a, weight) in enumerate(zip(halves, pair, strict=True)):
                 acc[v, h] = acc[v, h] + broadcast(a, CHANNELS) * weight
     with k.unroll("v", block.across) as v:
-        into[i, r, v] = into[i, r, v] + (acc[v, 0] + acc[v, 1])
+        into[(*at, v)] = into[(*at, v)] + (acc[v, 0] + acc[v, 1])
 
 
 def _bits(word: Expr) -> Expr:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from tenon.errors import Problem
+from tenon.machine.algorithms import attention
 from tenon.machine.plan.arithmetic import attends, computes, quickest, weight_types, why_wide
 from tenon.machine.plan.choose import streaming
 from tenon.machine.plan.lowering_context import Setting
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
+from tenon.network.passes.attention import attention_of, narrow_attention
 from tenon.network.passes.base import Pass
 from tenon.network.passes.block_weights import BLOCK_FORMATS, block_weights
 from tenon.network.passes.precision import STORED, precision
@@ -38,6 +40,16 @@ def narrowing(name: str, target: str, setting: Setting, left: list[Problem] | No
         stated=stated,
         attends=attends(machine, stored),
     )
+
+
+def attending(name: str, setting: Setting) -> list[Pass]:
+    """The passes for attention in one operator: in f32, and in bf16 where only vectors multiply pairs of it, which the
+    operators around attention gain nothing of."""
+    machine, dtype = setting.machine, STORED.get(name)
+    passes = attention_of(machine)
+    if dtype is not None and machine.launch is None and computes(machine, dtype) and attends(machine, dtype) is None:
+        passes.append(narrow_attention(dtype, partial(attention.attends, machine=machine)))
+    return passes
 
 
 def storing(

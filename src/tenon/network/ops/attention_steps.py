@@ -10,6 +10,8 @@ import numpy as np
 from tenon.machine.algorithms.attention import fills
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import attention_tiles as tiles
+from tenon.machine.kernels import attention_words as words
+from tenon.machine.kernels import paired_attention as pairs
 from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.blocked_attention import blocked_attention
@@ -26,6 +28,8 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
     of those of the past."""
     if machine.launch is not None:
         return [Step(_on_device(s, machine), (*operands, Output()))]
+    if s.dtype is not F32:
+        return _paired_steps(s, operands, machine)
     if s.queries == 1:
         return _row_steps(s, operands, machine)
     places = [Weights(np.arange(tiles.places(s), dtype=np.int32))] if s.causal else []
@@ -34,6 +38,22 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
     room = [Scratch(f"{name}{i}", 4 * math.prod(shape), True) for i, (name, shape) in shapes]
     args: tuple[Arg, ...] = (*operands, *places, *room, Output())
     return [Step(blocked_attention(s, machine), args)]
+
+
+def _paired_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
+    """Attention of bf16: keys and values in words, then the heads."""
+    queries, keys, values, *mask = operands
+    key_room = Scratch("keys", 4 * math.prod(words.key_words_shape(s)))
+    steps, value_room = [Step(words.key_words(s, machine), (keys, key_room))], list[Arg]()
+    for number, shape in enumerate(words.value_words_shapes(s)):
+        value_room.append(Scratch(f"values{number}", 4 * math.prod(shape)))
+        steps.append(Step(words.value_words(s, machine, number), (values, value_room[-1])))
+    count = pairs.key_numbers(s)
+    numbers = [Weights(np.arange(count, dtype=np.int32))] if count else []
+    shapes = enumerate(pairs.paired_scratch(s, machine))
+    room = [Scratch(f"{name}{i}", 4 * math.prod(shape), True) for i, (name, shape) in shapes]
+    args: tuple[Arg, ...] = (queries, key_room, *value_room, *mask, *numbers, *room, Output())
+    return [*steps, Step(pairs.paired_attention(s, machine), args)]
 
 
 def _on_device(s: HeadSizes, machine: Machine) -> Kernel:

@@ -168,6 +168,16 @@ class HeadAttention(Operator):
         f16, bf16 = (DType.F16,) * 3, (DType.BF16,) * 3
         yield Case(cls(0.25), ((2, 18, 32), (2, 20, 32), (2, 20, 32)), (), 2 * ROUNDED, label="f16", dtypes=f16)
         yield Case(cls(0.25, True), ((1, 2, 5, 32),) * 3, (), 2 * ROUNDED, label="merged", dtypes=bf16)
+        pairs = ((2, 2, 37, 16), (2, 1, 53, 16), (2, 1, 53, 48))
+        yield Case(cls(0.25), pairs, (), 2 * ROUNDED, label="bf16", dtypes=bf16)
+        yield Case(
+            cls(0.25, causal=True),
+            ((1, 2, 40, 8), (1, 2, 40, 8), (1, 2, 40, 16)),
+            (),
+            2 * ROUNDED,
+            label="causal",
+            dtypes=bf16,
+        )
         heads = ((1, 2, 19, 12), (1, 2, 21, 12), (1, 2, 21, 16))
         yield Case(cls(0.3), ((5, 7), (133, 7), (133, 3)), label="blocks_of_keys")
         yield Case(cls(0.3, merged=True), heads, label="f32")

@@ -146,9 +146,9 @@ def only_floats(site: Site) -> str:
     dtypes = {site.input(0).dtype, site.output.dtype}
     if site.constants[1] is None:
         dtypes.add(site.input(1).dtype)
-        machine = site.machine
-        able = machine.launch is not None or machine.tiles(site.input(0).dtype) is not None
-        if able and len(dtypes) == 1:
+        machine, alike = site.machine, site.input(0).dtype is site.input(1).dtype
+        in_tiles = alike and machine.tiles(site.input(0).dtype) is not None  # whose sums are stored in any type
+        if in_tiles or (machine.launch is not None and len(dtypes) == 1):
             dtypes -= {DType.BF16, DType.F16}
     elif site.constants[1].ndim == 2:
         dtypes -= {DType.BF16, DType.F16}

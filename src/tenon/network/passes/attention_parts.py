@@ -18,6 +18,9 @@ from tenon.network.ops.move import Expand, Transpose
 from tenon.network.ops.pointwise import Add, Div, Mul
 from tenon.network.ops.shape import Reshape
 
+FLOATS = (F32, DType.F16, DType.BF16)
+"""The types of attention."""
+
 _LOWEST = float(np.finfo(np.float32).min)
 
 HIDDEN = -1e9
@@ -293,7 +296,10 @@ def _kept(parts: AttentionParts) -> Array | None:
     array = mask.array.reshape(mask.type.dims[-2:])
     if array.dtype == bool:
         return array if op.fill <= HIDDEN and array.any(1).all() else None
-    if array.dtype != F32.numpy or not np.isin(array, array[array <= HIDDEN]).any():
+    if mask.type.dtype not in FLOATS:
+        return None
+    array = array.astype(F32.numpy)
+    if not (array <= HIDDEN).any():
         return None
     seen = array == 0
     whole = (seen | (array <= HIDDEN)).all() and seen.any(1).all()

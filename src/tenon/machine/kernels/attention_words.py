@@ -1,0 +1,137 @@
+"""Keys and values of bf16 as words of two numbers, in the order of the right factors of ``kernels.paired_attention``.
+
+A group has 32 columns, as two tiles of 16.  Keys are turned round: a word has two neighbouring elements of one key.  A
+word of values has those of two keys, n and n + 16 of 32.  What lies beyond the last key is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.kernel_ir.index import Index, index
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, lanes_of, op, vector4
+from tenon.machine.kernels.head_sizes import HeadSizes
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
+from tenon.machine.kernels.tile_blocks import TileRun, tile_runs
+from tenon.network.graph.types import I32, DType
+
+COLUMNS = 2 * LANES
+"""Keys of a group, and most channels of one."""
+
+_BLOCK, _CAUSAL_BLOCK, _WHOLE = 256, 128, 384
+"""Keys of a block, also where queries see some of them; most keys that are one block."""
+
+
+@dataclass(frozen=True)
+class PairedTile:
+    """``block`` keys at a time, whole groups; a step multiplies ``words`` words of a query by those of the keys."""
+
+    block: int
+    words: int
+
+
+def word_tile(s: HeadSizes) -> PairedTile:
+    """The tile for heads of these sizes."""
+    groups = -(-s.keys // COLUMNS)
+    most = _CAUSAL_BLOCK if s.causal else _WHOLE if s.keys <= _WHOLE else _BLOCK
+    pairs = s.depth // 2
+    words = next(n for n in range(min(LANES, pairs), 0, -1) if pairs % n == 0)
+    return PairedTile(min(groups * COLUMNS, most), words)
+
+
+def key_words_shape(s: HeadSizes) -> tuple[int, ...]:
+    """[groups of all heads][steps][tiles of columns][words][16]."""
+    words = word_tile(s).words
+    heads = s.batch * (s.count // s.group)
+    return heads * -(-s.keys // COLUMNS), s.depth // (2 * words), 2, words, LANES
+
+
+def value_words_shapes(s: HeadSizes) -> list[tuple[int, ...]]:
+    """[groups of channels of all heads][groups of keys][tiles of columns][16][16], for every run of channels."""
+    heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS)
+    return [(heads * run.count, groups, run.across, LANES, LANES) for run in tile_runs(s.channels, 2)]
+
+
+@lru_cache(maxsize=128)
+def key_words(s: HeadSizes, machine: Machine) -> Kernel:
+    """Parameters: keys [batch, count / group, keys, depth] of bf16, and their words."""
+    heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS)
+    k = Builder(f"key_words_{heads}x{s.keys}x{s.depth}", f"Keys of [{heads}, {s.keys}, {s.depth}] bf16, turned round")
+    x = k.param("x", heads, s.keys, s.depth // 2, dtype=I32)
+    y = k.param("y", *key_words_shape(s), dtype=I32, out=True)
+    (outer, inner), _ = deal(heads, s.keys // COLUMNS or 1, threads=machine.threads)
+    with k.loop("h", heads, kind=outer) as h:
+        with k.loop("g", s.keys // COLUMNS, kind=inner) as g:
+            _turned_group(k, (x, y), word_tile(s), (h, g, h * groups + g), COLUMNS)
+        if s.keys % COLUMNS:
+            last = groups - 1
+            _turned_group(k, (x, y), word_tile(s), (h, index(last), h * groups + last), s.keys % COLUMNS)
+    return k.done()
+
+
+def _turned_group(
+    k: Builder, memory: tuple[Tensor, Tensor], t: PairedTile, at: tuple[Index, Index, Index], count: int
+) -> None:
+    """A group of keys, of which ``count`` are there; ``at`` is their head, the number of the group in it and in all."""
+    (x, y), (h, g, place), square = memory, at, t.words % 4 == 0
+    steps = y.buffer.shape[1].const
+    for v in range(2):
+        present = min(LANES, max(0, count - v * LANES))
+        whole = present // 4 * 4 if square else 0
+        first = g * COLUMNS + v * LANES
+        if whole:
+            with k.loop("s", steps) as s, k.loop("q", t.words // 4) as q, k.loop("j", whole // 4) as j:
+                word = s * t.words + q * 4
+                rows = [k.let("x", Load(x.buffer, (h, first + j * 4 + i, word), Type(I32, 4))) for i in range(4)]
+                for i, column in enumerate(zip(*map(lanes_of, rows), strict=True)):
+                    k.store(y.buffer, (place, s, index(v), q * 4 + i, j * 4), vector4(*column))
+        with k.loop("s", steps) as s, k.loop("q", t.words) as q:
+            with k.loop("j", present - whole) as j:
+                y[place, s, v, q, j + whole] = x[h, first + whole + j, s * t.words + q]
+            with k.loop("j", LANES - present) as j:
+                y[place, s, v, q, j + present] = Const(0, Type(I32))
+
+
+@lru_cache(maxsize=128)
+def value_words(s: HeadSizes, machine: Machine, number: int) -> Kernel:
+    """The run ``number`` of channels.  Parameters: values [batch, count / group, keys, channels] of bf16, their
+    words."""
+    heads, run = s.batch * (s.count // s.group), tile_runs(s.channels, 2)[number]
+    name = f"value_words{number}_{heads}x{s.keys}x{s.channels}"
+    k = Builder(name, f"Values of [{heads}, {s.keys}, {s.channels}] bf16 as pairs of keys in tiles")
+    x = k.param("x", heads, s.keys, s.channels, dtype=DType.U16)
+    y = k.param("y", *value_words_shapes(s)[number], dtype=I32, out=True)
+    whole, rest = divmod(s.keys, COLUMNS)
+    (outer, inner), _ = deal(heads, run.count, threads=machine.threads)
+    with k.loop("h", heads, kind=outer) as h, k.loop("o", run.count, kind=inner) as o, k.loop("a", run.across) as a:
+        with k.loop("g", whole) as g, k.loop("w", LANES) as w:
+            _pair(k, (x, y), run, (h, o, a), (g, w, 2))
+        second = max(0, rest - LANES)
+        for start, count, parts in ((0, second, 2), (second, min(rest, LANES) - second, 1)):
+            with k.loop("w", count) as w:
+                _pair(k, (x, y), run, (h, o, a), (index(whole), w + start, parts))
+        if rest < LANES and rest:
+            with k.loop("w", LANES - rest) as w:
+                _pair(k, (x, y), run, (h, o, a), (index(whole), w + rest, 0))
+    return k.done()
+
+
+def _pair(
+    k: Builder,
+    memory: tuple[Tensor, Tensor],
+    run: TileRun,
+    at: tuple[Index, Index, Index],
+    of: tuple[Index, Index, int],
+) -> None:
+    """The words of 16 channels of a pair of keys, of which ``parts`` are there."""
+    (x, y), (h, o, a), (g, w, parts) = memory, at, of
+    channel = (o * run.across + a + run.first) * LANES
+    value: Expr = broadcast(Const(0, Type(I32)), LANES)
+    for part in range(parts):
+        half = cast(Load(x.buffer, (h, g * COLUMNS + part * LANES + w, channel), Type(DType.U16, LANES)), I32)
+        value = op("or", value, half << 16) if part else half
+    k.store(y.buffer, (h * run.count + o, g, a, w, Index()), value)
