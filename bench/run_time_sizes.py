@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import tenon
+from tenon.machine.algorithms.strassen import worthwhile
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.size_range import SizeRange
 from tenon.network.graph.types import F32, I64, tensor
@@ -122,7 +123,8 @@ def mobilenet(fixed: int | None = None, most: int | None = None, layers: int = l
         pads = (kernel // 2,) * 4
         op = Conv(kernel_shape=(kernel, kernel), pads=pads, strides=(stride, stride), group=group)
         w = net.weights(channels, x.type.dims[1] // group, kernel, kernel)
-        y = net.add(op, net.masked(x, [2, 3]) if kernel > 1 else x, w, net.weights(channels))
+        axes = [2, 3] if kernel > 1 else [2] if worthwhile(x.type.dims[1], channels) else []  # as importers do
+        y = net.add(op, net.masked(x, axes), w, net.weights(channels))
         if stride > 1:
             net.halved()
         return y

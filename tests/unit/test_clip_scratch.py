@@ -12,7 +12,7 @@ from interpret import interpret
 from lowered import MACHINES, make_site
 from parsed_kernels import with_parameters_of
 from tenon.machine.algorithms.direct import Direct
-from tenon.machine.algorithms.strassen import Strassen, best_blockings
+from tenon.machine.algorithms.strassen import MOST_ROWS, Strassen, best_blockings
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.clip import clipped
 from tenon.machine.kernel_ir.loops import Kernel
@@ -106,7 +106,7 @@ def test_strassen_computes_what_is_needed(taps: int) -> None:
 
 
 def test_blockings_of_kernels_that_are_cut_short() -> None:
-    """Halves are of rows, and tiles alike and narrow."""
+    """Halves are of few rows, and tiles alike and narrow."""
     machine = replace(MACHINES["lanes16"], cut_short=True)
     s = Conv(Image(1, 512, 32, 32, 16), Image(1, 512, 32, 32, 16))
     blockings = best_blockings(s, machine, 20)
@@ -114,6 +114,10 @@ def test_blockings_of_kernels_that_are_cut_short() -> None:
     for b in blockings:
         assert (b.groups, b.rows % 2**b.levels, 32 % b.tile.cols) == (1, 0, 0)
         assert b.tile.cols <= 8
+        assert b.rows <= MOST_ROWS
+    few = Conv(Image(1, 64, 32, 32, 16), Image(1, 512, 32, 32, 16))
+    assert not best_blockings(few, machine, 20)
+    assert best_blockings(few, MACHINES["lanes16"], 20)
 
 
 def test_tiles_that_other_loops_read_stay() -> None:
@@ -132,12 +136,13 @@ def test_tiles_that_other_loops_read_stay() -> None:
 
 
 def test_algorithms_with_blocks_of_whole_results_give_way() -> None:
-    """Strassen's, which adds positions beyond the extents, is left out, however it was chosen."""
+    """Of Strassen's, which adds rows beyond the extents, the levels are kept if zeros lie there."""
     op = Clipped(ConvOperator(), 2, (NeededPositions(0, 3, (NeededExtent(0),)),))
     arrays = [np.zeros(shape, np.float32) for shape in ((1, 64, 4, 8), (64, 64, 1, 1))]
     site = make_site(op.base, arrays, MACHINES["lanes16"], (1,))
     chosen = Strassen(StrassenBlocking(1, 4, 8, 2, OutputTile(1, 8, 2)))
-    inner = op.inner(replace(site, algorithm=chosen))
-    assert (inner.algorithm, inner.limits.strassen, inner.machine.cut_short) == (None, 0, True)
+    for blocks, levels in ((False, 0), (True, 1)):
+        inner = replace(op, blocks=blocks).inner(replace(site, algorithm=chosen))
+        assert (inner.algorithm, inner.limits.strassen, inner.machine.cut_short) == (None, levels, True)
     direct = Direct(OutputTile(1, 8, 2))
     assert op.inner(replace(site, algorithm=direct)).algorithm is direct

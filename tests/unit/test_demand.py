@@ -130,6 +130,23 @@ def test_windows_need_a_margin_and_masks_their_extent() -> None:
     assert shown(needed[first.input(0)]) == {2: [("H", 1, 4, 1)], 3: [("W", 1, 4, 1)]}
 
 
+@pytest.mark.parametrize(("axis", "value", "more"), [(2, 0.0, 7), (2, -1.0, 0), (3, 0.0, 0), (None, 0.0, 0)])
+def test_blocks_need_rows_of_zeros(axis: int | None, value: float, more: int) -> None:
+    """Only where a Mask stores zeros below an image does a 1x1 convolution read rows that complete a block."""
+    net = Net()
+    sizes = [net.size(name, 16) for name in "HW"]
+    x = net.add(Relu(), net.input("x", 1, 128, 16, 16, a2="H", a3="W"))
+    if axis is not None:
+        x = net.add(Mask(axis, value), x, sizes[axis - 2])
+    net.output(net.add(Conv(), x, net.weights(128, 128, 1, 1)), a2=sizes[0], a3=sizes[1])
+    needed = demands(net.graph, output_extents(net.graph))
+    assert shown(needed[x]) == {2: [("H", 1, more, 1)], 3: [("W", 1, 0, 1)]}
+    clip_nodes(net.graph, output_extents(net.graph))
+    blocks = {node.op.name: node.op.blocks for node in net.graph if isinstance(node.op, Clipped)}
+    assert blocks["Conv"] == (more > 0)
+    assert not blocks["Relu"]
+
+
 def test_readers_that_need_everything_leave_nothing_out() -> None:
     net = attention()
     net.output(net.graph.nodes[0].output)

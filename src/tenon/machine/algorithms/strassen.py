@@ -39,6 +39,14 @@ _CODE = 30_000.0
 """Time until the code of a level, of which no other layer has a use, has arrived."""
 
 
+MOST_ROWS = 8
+"""Rows of a block at most in kernels that are cut short: the last block reaches up to one less beyond what is needed,
+where zeros have to be."""
+
+_LEAST_CHANNELS = 128
+"""Channels of input and of output for which kernels that are cut short use the algorithm."""
+
+
 @dataclass(frozen=True)
 class Strassen(Algorithm):
     """Strassen's products, with levels, blocks and tiles of ``blocking``."""
@@ -112,6 +120,12 @@ def blocking_of(numbers: Mapping[str, int]) -> StrassenBlocking:
     return StrassenBlocking(numbers["levels"], numbers["rows"], numbers["cols"], numbers["groups"], tile)
 
 
+def worthwhile(inputs: int, outputs: int) -> bool:
+    """Whether kernels that are cut short may use the algorithm: with fewer channels the zeros that have to be stored
+    cost more than it saves."""
+    return min(inputs, outputs) >= _LEAST_CHANNELS
+
+
 def divisible(s: Conv, machine: Machine, levels: int) -> bool:
     """Whether a convolution can be computed by so many levels."""
     plain = s.y_step == (1, 1) and s.positions is None and s.groups == 1 and s.packed and not s.batch and s.taps > 0
@@ -124,10 +138,12 @@ def divisible(s: Conv, machine: Machine, levels: int) -> bool:
 def best_blockings(s: Conv, machine: Machine, count: int, most: int = 2, least: int = 1) -> list[StrassenBlocking]:
     """The ``count`` blockings with the least estimated time, best first, of ``least`` to ``most`` levels."""
     blockings = []
+    if machine.cut_short and not worthwhile(s.x.channels, s.y.channels):
+        most = 0
     for levels in range(least, most + 1):
         if divisible(s, machine, levels):
             for rows, cols in _blocks(s.extent):
-                if machine.cut_short and (rows % (1 << levels) or s.y.h % rows):
+                if machine.cut_short and (rows % (1 << levels) or s.y.h % rows or (levels and rows > MOST_ROWS)):
                     continue  # halves of columns are not cut short
                 for groups in (
                     g for g in _groups(machine) if s.y.channels % (g * s.y.block << levels) == 0 or g << levels == 1

@@ -164,11 +164,12 @@ def clip_nodes(graph: Graph, outputs: dict[int, Demand], setting: Setting | None
             if spare is not None:
                 sums[node] = masked, spare
     needed = demands(graph, outputs, sums)
+    in_blocks = {node for node in nodes if isinstance(node.op, Operator) and node.op.in_blocks(node.inputs)}
     for node in nodes:
         masked, spare = sums.get(node, ([], 0))
         op, extents = _clipped(node, needed, position, masked)
         if op.needed or op.absorbed:
-            node.op = replace(op, spare=spare)
+            node.op = replace(op, spare=spare, blocks=node in in_blocks)
             graph.rewire(node, (*node.inputs, *extents))
 
 

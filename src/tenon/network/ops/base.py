@@ -324,6 +324,11 @@ class Operator(ABC):
         """Operands that are read as far along an axis as another operand, an i64, says."""
         return ()
 
+    def in_blocks(self, inputs: Operands) -> bool:
+        """Whether kernels of which only the first rows are needed may add up rows of blocks
+        (``algorithms.strassen.MOST_ROWS``): ``reach`` counts these rows, and they hold zeros beyond the extent."""
+        return False
+
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
         """The elements of operands that change no result."""
         return ()

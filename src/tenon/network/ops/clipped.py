@@ -58,13 +58,15 @@ least number that a kernel gets by with."""
 @dataclass(frozen=True)
 class Clipped(Operator):
     """``base`` over its ``count`` inputs.  The inputs after these are extents (i64 scalars), beyond which its results
-    are not needed, as ``needed`` says, and therefore undefined."""
+    are not needed, as ``needed`` says, and therefore undefined.  ``blocks`` says whether kernels may compute blocks of
+    several rows together (``Operator.in_blocks``)."""
 
     base: Operator
     count: int
     needed: tuple[NeededPositions, ...] = ()
     absorbed: tuple[AbsorbedPositions, ...] = ()
     spare: int = 0
+    blocks: bool = False
     arity: ClassVar[tuple[int, int]] = (1, 2**31)
     internal: ClassVar[bool] = True
 
@@ -91,20 +93,27 @@ class Clipped(Operator):
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
         return self.base.absorbs(inputs[: self.count])
 
+    def in_blocks(self, inputs: Operands) -> bool:
+        return self.base.in_blocks(inputs[: self.count])
+
     @property
     def edits(self) -> bool:
         return self.base.edits
 
     def inner(self, site: Site) -> Site:
-        """The site of ``base``, whose kernels are cut short.  Strassen's algorithm is left out: it adds positions that
-        are needed and others, in which there may be anything."""
-        algorithm = site.algorithm
+        """The site of ``base``, whose kernels are cut short.  An algorithm that was chosen with blocks for whole
+        results only says how many levels of Strassen's algorithm there are at most: none, where the rows that it adds
+        may hold anything."""
+        algorithm, limits = site.algorithm, site.limits
         if algorithm is not None and not algorithm.cut_alike:
+            limits = replace(limits, strassen=min(limits.strassen, algorithm.numbers["levels"]))
             algorithm = None
+        if not self.blocks:
+            limits = replace(limits, strassen=0)
         return replace(
             site,
             algorithm=algorithm,
-            limits=replace(site.limits, strassen=0),
+            limits=limits,
             inputs=site.inputs[: self.count],
             constants=site.constants[: self.count],
             machine=replace(site.machine, cut_short=True),

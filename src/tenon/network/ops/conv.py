@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms import rounding, winograd
+from tenon.machine.algorithms import rounding, strassen, winograd
 from tenon.machine.algorithms.base import Algorithm, Stage
 from tenon.machine.algorithms.registry import best, candidates, packed_alike
 from tenon.machine.kernels import conv as dense
@@ -34,6 +34,7 @@ from tenon.network.ops.base import (
     typed,
     widened,
 )
+from tenon.network.ops.mask import zeros_beyond
 from tenon.network.ops.patch import Patch, Span, window_patch
 from tenon.network.ops.reach import Operands, Reach, Reaches, alike, window_reach
 from tenon.network.ops.sized_windows import over_images, same_padded, sized_windows
@@ -130,6 +131,8 @@ class Conv(Operator):
         windows = sized_windows(window, node.extents(0)[2:], node.type(0).dims[2:])
         axes = replace(window, pads=windows.pads).axes("Conv", node.type(0).dims[2:])
         tiled = [2 + i for i, a in enumerate(axes) if self._in_tiles(a, node.type(0).dtype)]
+        if self._halved([v.type for v in node.inputs if v is not None]):
+            tiled.append(2)
         extents = over_images(node, replace(windows, reaching=sorted({*windows.reaching, *tiled})), weights[0], 0.0)
         node.op = replace(self, pads=windows.pads, auto_pad="NOTSET")
         return node.same(extents)
@@ -259,9 +262,23 @@ class Conv(Operator):
         assert w is not None
         axes = self.axes(x.type.dims, w.type.dims)
         reaches = window_reach(axes, inputs, axis)
-        if reaches is None or reaches[0] is None or axis < 2 or not self._in_tiles(axes[axis - 2], x.type.dtype):
+        if reaches is None or reaches[0] is None or axis < 2:
             return reaches
-        return replace(reaches[0], offset=reaches[0].offset + winograd.LARGEST_TILE - 1), *reaches[1:]
+        more = winograd.LARGEST_TILE - 1 if self._in_tiles(axes[axis - 2], x.type.dtype) else 0
+        if axis == 2 and self.in_blocks(inputs):
+            more = max(more, axes[0].stride * (strassen.MOST_ROWS - 1))
+        return replace(reaches[0], offset=reaches[0].offset + more), *reaches[1:]
+
+    def in_blocks(self, inputs: Operands) -> bool:
+        x = inputs[0]
+        return x is not None and self._halved([v.type for v in inputs if v is not None]) and zeros_beyond(x, 2)
+
+    def _halved(self, inputs: Sequence[TensorType]) -> bool:
+        """Whether Strassen's algorithm may halve rows and channels.  It adds rows beyond the needed ones, and subtracts
+        them again."""
+        x, w, *_ = inputs
+        halves = strassen.worthwhile(x.dims[1], w.dims[0])
+        return halves and x.rank == 4 and self.group == 1 and x.dtype is w.dtype is F32
 
     def _in_tiles(self, a: Axis, dtype: DType) -> bool:
         """Whether Winograd's algorithm may take tiles of several positions along an axis.  A tile adds what lies beyond

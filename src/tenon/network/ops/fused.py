@@ -121,6 +121,9 @@ class Fused(Operator):
         base = self.base.reach(inputs[: self.count], outputs, axis)
         return None if base is None else (*base, *broadcast_reach(inputs[self.count :], outputs[0], axis))
 
+    def in_blocks(self, inputs: Operands) -> bool:
+        return self.base.in_blocks(inputs[: self.count])
+
     def absorbs(self, inputs: Operands) -> tuple[Absorbed, ...]:
         return self.base.absorbs(inputs[: self.count])
 

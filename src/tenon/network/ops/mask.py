@@ -14,9 +14,19 @@ from tenon.machine.kernels.mask import mask
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, ROW_MAJOR, DType, Layout, TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
-from tenon.network.ops.move import normal_axis, own, reordered
+from tenon.network.ops.move import Reorder, normal_axis, own, reordered
 from tenon.network.ops.patch import Patch, Span
 from tenon.network.ops.reach import CountedRead, Operands, Reaches, alike
+
+
+def zeros_beyond(value: Value, axis: int) -> bool:
+    """Whether a Mask has stored zeros beyond the extent of an axis, as far as anything reads them."""
+    maker = value.producer
+    while maker is not None and isinstance(maker.op, Mask | Reorder):
+        if isinstance(maker.op, Mask) and maker.op.axis % value.type.rank == axis:
+            return maker.op.value == 0
+        maker = maker.input(0).producer
+    return False
 
 
 @register
