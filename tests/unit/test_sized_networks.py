@@ -75,3 +75,27 @@ def test_what_lies_beyond_the_extents_of_images(kernel: int, pad: int, channels:
     assert sum(algorithm in call.kernel.name for call in bundle.program.calls) >= 2
     runs = [({"x": random(1, channels, h, w)}, {"H": h, "W": w}) for h, w in ((7, 13), (6, 33), (5, 21))]
     check(net, shapes, runs)
+
+
+def test_residual_blocks_copy_nothing() -> None:
+    """The sum at the end of a block reads what a Mask has filled for the block's first convolution; strides too."""
+    kernels = {"w0": (1, 1), "w1": (1, 1), "w2": (3, 3), "w3": (3, 3), "w4": (1, 1)}
+    weights = {name: random(128, 128, *kernel, seed=i) / 64 for i, (name, kernel) in enumerate(kernels.items())}
+    nodes = [
+        node("Conv", ["x", "w0"], ["start"]),
+        node("Conv", ["start", "w1"], ["a"]),
+        node("Relu", ["a"], ["b"]),
+        node("Conv", ["b", "w2"], ["c"], pads=[1] * 4),
+        node("Add", ["c", "start"], ["d"]),
+        node("Relu", ["d"], ["e"]),
+        node("Conv", ["e", "w3"], ["f"], pads=[1] * 4, strides=[2, 2]),
+        node("Conv", ["e", "w4"], ["g"], strides=[2, 2]),
+        node("Add", ["f", "g"], ["y"]),
+    ]
+    net = model(nodes, {"x": [1, 128, "H", "W"]}, ["y"], weights)
+    shapes = {"H": Size("H", 2, 32, step=2), "W": Size("W", 2, 24, step=2)}
+    bundle = tenon.compile(loaded(net, shapes), no_tuning=True)
+    names = [call.kernel.name for call in bundle.program.calls]
+    assert names.count("reorder") <= 3  # of the input and the output
+    runs = [({"x": random(1, 128, h, w)}, {"H": h, "W": w}) for h, w in ((2, 24), (10, 8), (26, 22), (32, 4))]
+    check(net, shapes, runs)

@@ -27,6 +27,7 @@ from tenon.machine.plan.loops import (
     with_bodies,
 )
 from tenon.machine.plan.lowering_context import Setting, operator, site
+from tenon.machine.plan.masked_operands import read_masked
 from tenon.machine.plan.masked_outputs import fill_outputs
 from tenon.machine.plan.node_info import facts
 from tenon.machine.plan.order import orders, schedule
@@ -67,6 +68,8 @@ def plan(
     check(graph, setting)
     prepare_loops(graph)
     fill_outputs(graph)
+    for part in with_bodies(graph):
+        read_masked(part)
     _lay_out(graph, setting)
     if try_orders:
         _reorder_by_arena(graph, setting)
