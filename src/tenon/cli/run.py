@@ -26,7 +26,7 @@ from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.detect import raw_boxes, why_none
-from tenon.runtime.speech.model_folder import is_speech_model
+from tenon.runtime.speech.model_folder import speech_model
 
 if TYPE_CHECKING:
     from tenon.runtime.answers.answer import Answer
@@ -51,12 +51,12 @@ def run_model(
     files.check()
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
-    if files.sound and is_speech_model(Path(source.model)):
+    if files.sound and (model := speech_model(Path(source.model))):
         from tenon.cli.speech import transcribe
 
         unused = {"output": output.output, "draw": output.draw, "top": output.top, "threshold": output.threshold}
         refuse({**unused, "features": files.live.features}, "speech is written down")
-        return transcribe(source, options, threads, files.sound, language, as_json=as_json)
+        return transcribe(replace(source, model=str(model)), options, threads, files.sound, language, as_json=as_json)
     refuse({"language": language}, "no speech is written down or spoken")
     changes = {} if source.bundle else files.preprocess
     if files.arrays and not source.bundle:

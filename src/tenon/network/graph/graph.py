@@ -357,8 +357,9 @@ class Graph:
         self.rewire(node, ())
         self._nodes.remove(node)
 
-    def inline(self, node: Node, body: Graph, arguments: Sequence[Value]) -> list[Value]:
-        """Insert a copy of ``body`` before ``node``, reading ``arguments``; returns the copies of its outputs."""
+    def inline(self, node: Node | None, body: Graph, arguments: Sequence[Value]) -> list[Value]:
+        """Insert a copy of ``body`` before ``node``, or behind all nodes, reading ``arguments``; returns the copies of
+        its outputs."""
         copy: dict[int, Value] = {id(a): b for a, b in zip(body.inputs, arguments, strict=True)}
         for inner in body:
             inputs = [None if v is None else copy.get(id(v), v) for v in inner.inputs]

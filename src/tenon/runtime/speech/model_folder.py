@@ -10,19 +10,36 @@ from tenon.input_file import is_regular, open_regular, read_regular
 
 SETTINGS = "config.json"
 _MODELS = ("whisper", "moonshine")
+_ENCODERS = tuple(f"encoder_model{kind}.onnx" for kind in ("", "_fp16", "_quantized", "_int8", "_uint8"))
+_PARTS = ("encoder_model", "decoder_model", "decoder_with_past_model")
 
 
-def is_speech_model(path: Path) -> bool:
-    """Whether a file is one of whisper.cpp, or a folder, or that of a file, holds a model for speech to text."""
+def speech_model(path: Path) -> Path | None:
+    """The file or folder of a model for speech to text that a path names; None for what is none.
+
+    It is a file of whisper.cpp, a folder with ``config.json`` and weights, any file in it, or an ONNX file of optimum,
+    also where the folder has these in another one called "onnx".
+    """
     if is_regular(path):
         with open_regular(path) as file:
             if file.read(len(MAGIC)) == MAGIC:
-                return True
+                return path
     folder = path if path.is_dir() else path.parent
-    if not is_regular(folder / SETTINGS):
+    own = path.suffix == ".onnx" and path.name.startswith(_PARTS)
+    if not any(_is_speech(place / SETTINGS) for place in (folder, *([folder.resolve().parent] if own else []))):
+        return None
+    if own or not path.is_dir() or any(path.glob("*.safetensors")):
+        return path
+    places = (place / name for place in (folder, folder / "onnx") for name in _ENCODERS)
+    return next((place for place in places if is_regular(place)), path)
+
+
+def _is_speech(settings: Path) -> bool:
+    """Whether the settings in a file are those of such a model."""
+    if not is_regular(settings):
         return False
     try:
-        content = json.loads(read_regular(folder / SETTINGS))
+        content = json.loads(read_regular(settings))
     except ValueError:
         return False
     return isinstance(content, dict) and content.get("model_type") in _MODELS

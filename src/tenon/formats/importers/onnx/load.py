@@ -14,6 +14,7 @@ from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import no_such_tensors
 from tenon.formats.importers.onnx.labels import stated_labels
 from tenon.formats.importers.onnx.node_context import reads
+from tenon.formats.importers.onnx.speech import is_part, load_part
 from tenon.formats.importers.shared.decoder_ports import text_settings
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.file_kinds import told_kind
@@ -124,6 +125,8 @@ def load(
 
     An open batch dimension stays open, unless operators need the shapes of what they read: then it is 1.
     """
+    if is_part(inputs, outputs):
+        return load_part(file, shapes, outputs, load, parse)
     model = parse(file)
     try:
         graph = _ParsedModel(model, file).load(shapes, inputs, outputs)
