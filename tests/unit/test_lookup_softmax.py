@@ -13,17 +13,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tenon
 from compiled import Library
+from interpret import interpret
 from lowered import MACHINES, make_site, run_lowered, run_site
 from networks_to_quantise import built
 from on_targets import assert_stated_digest
 from tenon.errors import ShapeError
 from tenon.formats import importers
+from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels.lookup_softmax import LookupSoftmax as Rows
+from tenon.machine.kernels.lookup_softmax import lookup_softmax
 from tenon.machine.kernels.rows import CHAINS
+from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.machine.targets.host import missing
 from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.text import parse_type
+from tenon.network.graph.types import DType
 from tenon.network.ops.lookup_softmax import LookupLogSoftmax, LookupSoftmax, exponentials, logarithm
 from tenon.network.ops.softmax import Softmax
 from tenon.network.passes.integers import to_integers
@@ -74,6 +80,21 @@ def test_errors_are_those_of_few_roundings(n: int, dtype: Any) -> None:
         assert got.dtype == np.float32
         assert (np.abs(got - expected) <= roundings * UNIT * expected + 2e-30).all()
         np.testing.assert_allclose(got.astype(np.float64).sum(-1), 1, atol=roundings * UNIT)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("n", [32, 33, 46, 1000, 4096])
+def test_work_groups_add_in_the_order_of_one_thread(n: int, log: bool) -> None:
+    machine, x, table = find("cuda").machine, random((3, n), np.int8, n), exponentials(0.02)
+    results = []
+    for lanes in (machine, MACHINES["lanes1"]):
+        kernel = lookup_softmax(Rows(3, n, 1, DType.I8, log, 0.02), lanes)
+        assert (work_groups(kernel) is not None) is (lanes is machine)
+        assert prove(kernel) > 0
+        y = np.full((3, n), np.nan, np.float32)
+        interpret(kernel, [x, table, y])
+        results.append(y)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_softmax_is_near_that_of_floats() -> None:
