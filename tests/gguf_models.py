@@ -57,13 +57,14 @@ class DecoderFile:
     norms: Sequence[str] = ("attn_norm", "ffn_norm")
     joined: bool = False
     pairs: Mapping[str, Pair] = field(default_factory=dict)
+    vocabulary: int = VOCABULARY
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all weights by their names in the file, without ".weight"."""
         q, k = self.heads * DEPTH, self.key_heads * DEPTH
-        shapes: dict[str, tuple[int, ...]] = {"token_embd": (VOCABULARY, HIDDEN), "output_norm": (HIDDEN,)}
+        shapes: dict[str, tuple[int, ...]] = {"token_embd": (self.vocabulary, HIDDEN), "output_norm": (HIDDEN,)}
         if not self.tied:
-            shapes["output"] = (VOCABULARY, HIDDEN)
+            shapes["output"] = (self.vocabulary, HIDDEN)
         for i in range(self.layers):
             own: dict[str, tuple[int, ...]] = dict.fromkeys(self.norms, (HIDDEN,))
             own |= {name: (DEPTH,) for name in ("attn_q_norm", "attn_k_norm") if name in self.norms}

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+import gguf_models
 from tenon.network.graph.byte_signs import byte_of_sign
 from tenon.network.graph.graph import Array
+from text_vocabularies import gguf
 
 WIDTH = 8
 WORDS = ("the", " cat", " dog", " sat", " on", " mat", " and", "ing", "\u00fc", "\u4f60\u597d", " 12", "\n")
@@ -110,6 +112,20 @@ def language_model(words: int, seed: int = 0) -> bytes:
     graph = helper.make_graph(nodes, "words", inputs, outputs, constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(made.SerializeToString())
+
+
+def talking_decoder(architecture: str = "llama", **changes: Any) -> gguf_models.DecoderFile:
+    """A decoder as GGUF files have it, with the tokenizer of ``byte_pairs`` and the chat template."""
+    keys = gguf(byte_pairs())
+    kinds = {"model": gguf_models.STRING, "pre": gguf_models.STRING}
+    items = {"tokens": gguf_models.STRING, "token_type": gguf_models.U32, "merges": gguf_models.STRING}
+    stated: dict[str, gguf_models.Pair] = {
+        **{f"tokenizer.ggml.{name}": (kind, keys[name]) for name, kind in kinds.items()},
+        **{f"tokenizer.ggml.{name}": (gguf_models.ARRAY, (kind, keys[name])) for name, kind in items.items()},
+        "tokenizer.chat_template": (gguf_models.STRING, TEMPLATE),
+        **changes.pop("pairs", {}),
+    }
+    return gguf_models.DecoderFile(architecture, pairs=stated, vocabulary=len(keys["tokens"]), **changes)
 
 
 def written_model(folder: Path, definition: Mapping[str, Any] | None = None, **config: Any) -> Path:

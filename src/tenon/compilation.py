@@ -103,6 +103,10 @@ def resolved(options: Options, target: Target) -> Compilation:
         raise InputError(f"objects for target {target.name} are not ELF: leave out code_section and weights_section")
     _check_size_classes(options, target)
     _check_weight_format(options, target)
+    if options.cache_type != "fp32" and target.machine.launch is not None:
+        raise InputError(
+            f"target {target.name} stores caches in 32 bits: leave out cache_type={options.cache_type} (--cache-type)"
+        )
     options = _with_limits(options, target)
     return Compilation(
         target,
@@ -219,6 +223,7 @@ def _recorded(options: Options, target: Target) -> dict[str, Any]:
         "precision": options.precision,
         "weight_format": options.weight_format,
         "max_weight_error": options.max_weight_error,
+        "cache_type": options.cache_type,
         "dot2": pairs.time if (pairs := target.machine.unit("dot2")) else None,
         "winograd": options.winograd,
         "strassen": options.strassen,

@@ -82,6 +82,9 @@ Precision = Literal["fp32", "bf16", "fp16"]
 WeightFormat = Literal["fp32", "fp16", "bf16", "int8", "q8_0", "q4_0", "auto"]
 """The storage format of weights while arithmetic stays in f32."""
 
+CacheType = Literal["fp32", "fp16", "bf16", "int8"]
+"""The storage format of a decoder's keys and values."""
+
 Arithmetic = Literal["tflm", "litert", "onnx"]
 """How quantised integers are computed: see ``passes.integers.arithmetic``."""
 
@@ -263,6 +266,11 @@ class Options:
     """Tokens that the caches of a language model have room for, where no shapes are given.  None: as many as the model
     was trained for, at most 2048."""
 
+    cache_type: CacheType = "fp32"
+    """How the caches of a language model store keys and values, on processors; all arithmetic stays in f32.  fp16 and
+    bf16 take half the memory, int8, with a scale for each key and each value of a head, a little more than a
+    quarter."""
+
     preprocess: dict[str, Any] = field(default_factory=dict)
     """Image preprocessing, overriding that of the model: fields of ``graph.preprocessing.Preprocessing``."""
 
@@ -409,6 +417,7 @@ class OptionKeywords(TypedDict, total=False):
     max_weights: int | None
     ram: int | str | None
     context: int | None
+    cache_type: CacheType | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
     labels: list[str] | tuple[str, ...] | None

@@ -49,6 +49,7 @@ from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.bodies import with_usable_bodies
+from tenon.network.passes.cache_types import with_cache_type
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.first import first_passes
 from tenon.network.passes.heads import with_head
@@ -236,7 +237,7 @@ def _compiled(
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
-    graphs = [with_states(bound, chosen.states) for bound in graphs]
+    graphs = [with_states(with_cache_type(bound, chosen.cache_type), chosen.states) for bound in graphs]
     graphs = [chosen_by_size(own[0], own[1:]) for own in by_class(graphs, classes)]
     check_alike(graphs)
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
@@ -306,7 +307,7 @@ def inspect(
     if given.incomplete and all(v.type.bound for v in given.inputs):
         return describe(given), given  # without weights nothing can be planned
     left: list[Problem] = []
-    given = with_states(_bound(given, shapes), chosen.states)
+    given = with_states(with_cache_type(_bound(given, shapes), chosen.cache_type), chosen.states)
     graph, program = _planned(given, compilation, given.name, None, progress, left)
     description = describe(given, program)
     arithmetic = compilation.arithmetic_of(given) if is_quantised(given) else "float"

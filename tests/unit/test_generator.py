@@ -16,8 +16,15 @@ from real import DIGITS
 from tenon.errors import InputError
 from tenon.runtime.generation.generator import Generator
 from tenon.runtime.text.sampling import Sampling, TokenSampler
-from text_models import SPECIAL, TEMPLATE, Weights, byte_pairs, language_model, vocabulary_size, written_model
-from text_vocabularies import gguf
+from text_models import (
+    SPECIAL,
+    Weights,
+    byte_pairs,
+    language_model,
+    talking_decoder,
+    vocabulary_size,
+    written_model,
+)
 
 pytest.importorskip("tokenizers")
 
@@ -157,18 +164,9 @@ def test_networks_that_are_no_language_models(folder: Path) -> None:
         tenon.Generator(tenon.compile(DIGITS / "digits.onnx", no_tuning=True))
 
 
-def test_text_of_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_of_a_gguf_file(tmp_path: Path) -> None:
     """Its tokenizer, its chat template and the tokens that end a turn are those in the file."""
-    keys = gguf(byte_pairs())
-    monkeypatch.setattr(gguf_models, "VOCABULARY", len(keys["tokens"]))
-    kinds = {"model": gguf_models.STRING, "pre": gguf_models.STRING}
-    items = {"tokens": gguf_models.STRING, "token_type": gguf_models.U32, "merges": gguf_models.STRING}
-    stated: dict[str, gguf_models.Pair] = {
-        **{f"tokenizer.ggml.{name}": (kind, keys[name]) for name, kind in kinds.items()},
-        **{f"tokenizer.ggml.{name}": (gguf_models.ARRAY, (kind, keys[name])) for name, kind in items.items()},
-        "tokenizer.chat_template": (gguf_models.STRING, TEMPLATE),
-    }
-    model = gguf_models.DecoderFile("llama", layers=1, pairs=stated)
+    model = talking_decoder(layers=1)
     (tmp_path / "net.gguf").write_bytes(model.file())
     with tenon.Generator(tmp_path / "net.gguf", context=24, no_tuning=True) as opened:
         assert opened.text.eos == (END,)

@@ -13,6 +13,7 @@ import tenon
 from tenon.errors import InputError
 from tenon.formats import importers
 from tenon.network.graph.graph import Array
+from tenon.options import CacheType
 
 WORDS, WIDTH, HEADS, KEY_HEADS, SIZE = 40, 64, 4, 2, 16
 CACHES = ("key", "value")
@@ -96,3 +97,17 @@ def test_caches_grow_as_in_onnxruntime() -> None:
             np.testing.assert_allclose(results["present.0.key"], right[1], atol=0.03 * np.abs(right[1]).max())
         with pytest.raises(InputError):
             engine.run({"input_ids": np.array([[1]]), "attention_mask": np.ones((1, 3), np.int64)})
+
+
+def test_caches_of_onnx() -> None:
+    """GroupQueryAttention reads caches of any type, too."""
+    kinds: tuple[CacheType, ...] = ("fp32", "fp16", "bf16", "int8")
+    results = {}
+    for kind in kinds:
+        bundle = tenon.compile(decoder(), shapes=SHAPES, name="net", cache_type=kind, no_tuning=True)
+        with tenon.open(bundle) as engine:
+            rows = [engine.run(feeds(tokens, past))["logits"][0, -1] for tokens, past in (([3, 1, 4], 0), ([1], 3))]
+        results[kind] = np.stack(rows)
+    right = results.pop("fp32")
+    for rounded in results.values():
+        assert 0 < np.abs(rounded - right).max() / np.abs(right).max() < 0.03

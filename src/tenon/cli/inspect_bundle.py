@@ -114,6 +114,8 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
     if manifest.instructions is not None:
         facts.add_row("instructions, at most", count(manifest.instructions))
     facts.add_row("  of which activations", f"{size(memory.activations)} (lower bound {size(memory.bound)})")
+    if manifest.state_bytes:
+        facts.add_row("  of which states", size(manifest.state_bytes))
     if manifest.patches:
         facts.add_row("in patches", patches_text(manifest.patches))
     if target.name in rows() and find(rows()[target.name].backend).launch == "grid":

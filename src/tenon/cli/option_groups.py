@@ -332,6 +332,10 @@ class RunOptions(BuildOptions):
         int | None,
         typer.Option("--context", min=2, help="Tokens that the caches of a language model have room for."),
     ] = None
+    cache_type: Annotated[
+        str | None,
+        typer.Option("--cache-type", help="How the caches of a language model store keys and values."),
+    ] = None
 
     gpu: Annotated[
         list[str] | None,

@@ -62,6 +62,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--state",
         "--range",
         "--context",
+        "--cache-type",
     ),
     "Input": (
         "--image",
@@ -182,6 +183,7 @@ DEFAULTS: dict[str, str] = {
     "--border": "as the model states, else 114",
     "--c99": "gnu",
     "--camera": NONE,
+    "--cache-type": "fp32",
     "--channels": "as the model states, else rgb",
     "--cluster": "this process",
     "--code-section": ".text...",
@@ -329,6 +331,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "-O": ("0", "1", "2"),
     "--arithmetic": ("tflm", "litert", "onnx", "float"),
     "--c99": ("gnu", "strict"),
+    "--cache-type": ("fp32", "fp16", "bf16", "int8"),
     "--channels": ("rgb", "bgr"),
     "--cores": ("all", "big", "little"),
     "--fit": ("stretch", "crop", "letterbox"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import (
     Const,
@@ -27,7 +27,7 @@ from tenon.machine.kernels import math
 from tenon.machine.kernels.attention_tiles import AttentionTile, QueryRun
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.storage_types import loaded
+from tenon.machine.kernels.storage_types import as_f32, loaded
 from tenon.network.graph.types import F32, I32, DType
 
 _UNROLL = 4
@@ -44,6 +44,7 @@ class BlockedAttention:
     q: Tensor
     keys: Tensor
     values: Tensor
+    scales: tuple[Tensor, ...]
     mask: Tensor | None
     places: Tensor | None
     y: Tensor
@@ -63,6 +64,7 @@ class QueryBlock:
     scores: Tensor
     factors: Tensor
     sums: Tensor | None
+    widened: Tensor | None
     top: Tensor
     total: Tensor
     limits: tuple[Index, ...]
@@ -84,6 +86,31 @@ class KeyBlock:
     def bounds(self) -> tuple[int | Index, ...]:
         """The bounds of a loop over the keys."""
         return (self.count, *(limit - self.first for limit in self.limits))
+
+
+def widen(p: BlockedAttention, b: QueryBlock, x: Tensor, keys: KeyBlock, scale: int) -> None:
+    """The keys or values of a block as f32 in scratch memory, where they are stored in another type; ``scale`` is the
+    number of their scales among all."""
+    if b.widened is None:
+        return
+    k, shared = p.k, b.head // p.s.group
+    with k.loop("j", keys.count) as j:
+        for start, count, lanes in lane_segments(x.buffer.shape[3].const, p.machine.lanes):
+            with k.loop("c", count) as c:
+                at = c + start // lanes
+                number = as_f32(x.vec(lanes)[b.batch, shared, keys.first + j, at])
+                if p.s.scaled:
+                    number = number * broadcast(p.scales[scale][b.batch, shared, keys.first + j], lanes)
+                b.widened.vec(lanes)[j, at] = number
+
+
+def wide_row(
+    p: BlockedAttention, b: QueryBlock, x: Tensor, lanes: int, keys: KeyBlock, j: Index, column: Index
+) -> Expr:
+    """Elements of key or value number ``j`` of a block as f32, as they lie or from scratch memory."""
+    if b.widened is not None:
+        return b.widened.vec(lanes)[j, column]
+    return loaded(x.vec(lanes)[b.batch, b.head // p.s.group, keys.first + j, column])
 
 
 def turn_queries(p: BlockedAttention, b: QueryBlock) -> None:
@@ -121,12 +148,12 @@ def multiply_keys(p: BlockedAttention, b: QueryBlock, keys: KeyBlock) -> None:
             first = j * height + start
             seen = (limit - keys.first - first - 1 for limit in keys.limits)
             with k.when(*seen), k.outline(f"scores{height}x{b.run.vecs}v{b.run.lanes}", f"the scores of {height} keys"):
-                _score_tile(p, b, keys.first + first, first, height)
+                _score_tile(p, b, keys, first, height)
 
 
-def _score_tile(p: BlockedAttention, b: QueryBlock, key: Index, place: Index, height: int) -> None:
-    """The products of the queries and ``height`` keys from ``key`` on, the scores from ``place`` on."""
-    k, shared = p.k, b.head // p.s.group
+def _score_tile(p: BlockedAttention, b: QueryBlock, keys: KeyBlock, place: Index, height: int) -> None:
+    """The products of the queries and ``height`` keys from number ``place`` of a block on."""
+    k = p.k
     acc = k.local("a", height, b.run.vecs, lanes=b.run.lanes)
     with k.unroll("p", height) as row, k.unroll("v", b.run.vecs) as v:
         acc[row, v] = 0.0
@@ -135,7 +162,8 @@ def _score_tile(p: BlockedAttention, b: QueryBlock, key: Index, place: Index, he
             channel = c * unroll + at + u
             queries = [k.let(f"q{i}", b.turned.vec(b.run.lanes)[channel, i]) for i in range(b.run.vecs)]
             with k.unroll("p", height) as row:
-                number = k.let("k", broadcast(loaded(p.keys[b.batch, shared, key + row, channel]), b.run.lanes))
+                key = wide_row(p, b, p.keys, 1, keys, place + row, channel)
+                number = k.let("k", broadcast(key, b.run.lanes))
                 for i, query in enumerate(queries):
                     acc[row, i] = acc[row, i] + query * number
     with k.unroll("p", height) as row, k.unroll("v", b.run.vecs) as v:

@@ -48,9 +48,9 @@ def tile_of(s: HeadSizes, machine: Machine) -> AttentionTile:
 
 
 def scratch(s: HeadSizes, machine: Machine) -> list[tuple[str, tuple[int, ...]]]:
-    """The scratch memory of a thread, in f32, by parameter: queries, scores, factors and, where there are several
-    blocks of keys, sums.  Whole blocks of queries and the rest of them have parameters of their own, which may be the
-    same memory."""
+    """The scratch memory of a thread, in f32, by parameter: queries, scores, factors, where there are several blocks of
+    keys sums, and where keys and values are stored in another type a block of them.  Whole blocks of queries and the
+    rest of them have parameters of their own, which may be the same memory."""
     t = tile_of(s, machine)
     shapes: list[tuple[str, tuple[int, ...]]] = []
     for run in query_runs(s, t):
@@ -58,6 +58,8 @@ def scratch(s: HeadSizes, machine: Machine) -> list[tuple[str, tuple[int, ...]]]
         shapes += [("turned", (s.depth, wide)), ("scores", (t.block, wide)), ("factors", (wide,))]
         if s.keys > t.block:
             shapes.append(("sums", (run.count, s.channels)))
+        if s.cache is not None:
+            shapes.append(("widened", (t.block, max(s.depth, s.channels))))
     return shapes
 
 

@@ -32,12 +32,14 @@ from tenon.machine.kernels.attention_scores import (
     finish_scores,
     multiply_keys,
     turn_queries,
+    wide_row,
+    widen,
 )
 from tenon.machine.kernels.attention_tiles import LEAST, AttentionTile, places, query_runs, scratch, tile_of
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
-from tenon.machine.kernels.storage_types import loaded, stored
+from tenon.machine.kernels.storage_types import stored
 from tenon.network.graph.types import I32, I64
 
 _Store = Callable[[Index, Index, int, Expr], None]
@@ -48,7 +50,8 @@ _Store = Callable[[Index, Index, int, Expr], None]
 def blocked_attention(s: HeadSizes, machine: Machine) -> Kernel:
     """Parameters: queries [batch, count, queries, depth], keys [batch, count / group, keys, depth], values
     [batch, count / group, keys, channels]; where ``s`` says so the mask, the number of keys (i64 [1]), the number of
-    keys before the first query (i64 [1]), ``places`` i32; ``scratch``; the results."""
+    keys before the first query (i64 [1]), the scales of keys and those of values (f32 [batch, count / group, keys]),
+    ``places`` i32; ``scratch``; the results."""
     t = tile_of(s, machine)
     k = Builder(
         f"attention_{s.batch * s.count}x{s.queries}x{s.keys}x{s.depth}",
@@ -63,13 +66,14 @@ def blocked_attention(s: HeadSizes, machine: Machine) -> Kernel:
         for run in query_runs(s, t):
             turned, scores, factors = (room.pop(0) for _ in range(3))
             sums = room.pop(0) if s.keys > t.block else None
+            widened = room.pop(0) if s.cache is not None else None
             with k.loop("i", run.blocks, kind=inside) as i:
                 first = i * run.count + run.start
                 limits = [] if length is None else [length]
                 if s.causal:
                     limits.append(first + past + run.count)
                 top, total = (k.local(name, run.vecs, lanes=run.lanes) for name in ("top", "total"))
-                room_of = (turned, scores, factors, sums)
+                room_of = (turned, scores, factors, sums, widened)
                 block = QueryBlock(b, h, first, past, run, *room_of, top, total, tuple(limits))
                 _attend(context, block)
     return k.done()
@@ -81,16 +85,17 @@ def _parameters(
     """The context, scratch memory, the number of keys if a run says it, and that of keys before the first query."""
     shared = s.count // s.group
     q = k.param("q", *s.asked, dtype=s.dtype)
-    keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.dtype)
-    values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.dtype)
+    keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.stored)
+    values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.stored)
     m = s.mask
     mask = None if m is None else k.param("m", m.batch, m.heads, m.keys, m.queries, dtype=m.dtype)
     length = k.param("length", 1, dtype=I64) if s.length else None
     past = k.param("past", 1, dtype=I64) if s.past else None
+    scales = tuple(k.param(name, s.batch, shared, s.keys) for name in ("ks", "vs") if s.scaled)
     numbers = k.param("places", places(s), dtype=I32) if s.causal else None
     room = [k.param(name, *shape, scratch=True) for name, shape in scratch(s, machine)]
     y = k.param("y", *s.result, dtype=s.dtype, out=True)
-    context = BlockedAttention(k, s, t, machine, q, keys, values, mask, numbers, y)
+    context = BlockedAttention(k, s, t, machine, q, keys, values, scales, mask, numbers, y)
     before = Index() if past is None else stack.enter_context(k.bind("before", past[0], s.pasts))
     limit = None if length is None else stack.enter_context(k.bind("limit", length[0], s.keys + 1))
     return context, room, limit, before
@@ -111,9 +116,11 @@ def _attend(p: BlockedAttention, b: QueryBlock) -> None:
         with k.loop("n", blocks, *bounds) as n:
             keys = KeyBlock(n * t.block + start, count, b.limits)
             with k.when(*([keys.first + (count + s.window - 2) - b.first - b.past] if s.window else [])):
+                widen(p, b, p.keys, keys, 0)
                 multiply_keys(p, b, keys)
                 greatest = finish_scores(p, b, keys)
                 exponentials(p, b, keys, greatest)
+                widen(p, b, p.values, keys, 1)
                 if b.sums is not None:
                     _add_values(p, b, keys, b.sums)
     if b.sums is None:
@@ -149,14 +156,13 @@ def _product_tile(
     p: BlockedAttention, b: QueryBlock, keys: KeyBlock, t: _ValueTile, sums: Tensor | None, store: _Store
 ) -> None:
     """A tile of ``_products``."""
-    k, shared = p.k, b.head // p.s.group
+    k = p.k
     acc = k.local("a", t.height, t.vecs, lanes=t.lanes)
     with k.unroll("p", t.height) as i, k.unroll("v", t.vecs) as v:
         before = None if sums is None else sums.vec(t.lanes)[t.row + i, t.column + v] * b.factors[t.row + i]
         acc[i, v] = 0.0 if before is None else before
     with k.loop("j", *keys.bounds()) as j:
-        place = (b.batch, shared, keys.first + j)
-        values = [k.let(f"w{v}", loaded(p.values.vec(t.lanes)[(*place, t.column + v)])) for v in range(t.vecs)]
+        values = [k.let(f"w{v}", wide_row(p, b, p.values, t.lanes, keys, j, t.column + v)) for v in range(t.vecs)]
         with k.unroll("p", t.height) as i:
             e = k.let("e", broadcast(b.scores[j, t.row + i], t.lanes))
             for n, value in enumerate(values):

@@ -26,8 +26,8 @@ class HeadSizes:
 
     Scores are products times ``scale``, with ``softcap`` c > 0 then c * tanh(score / c).  ``group`` neighbouring heads
     share keys and values.  Where ``causal``, query i sees the keys up to number i (plus the past of a run), of these
-    only the last ``window`` if that is not 0.  Results are [batch, count, queries, channels], or
-    [batch, queries, count, channels] where ``merged``.
+    only the last ``window`` if that is not 0.  Keys and values of i8 have a scale each, f32.  Results are [batch,
+    count, queries, channels], or [batch, queries, count, channels] where ``merged``.
     """
 
     count: int
@@ -49,6 +49,7 @@ class HeadSizes:
     past: bool = False
     rows_first: bool = False  # queries are [batch, queries, count, depth]
     most_past: int | None = None  # keys of the past that count at most; all keys where nothing else is said
+    cache: DType | None = None  # the type of keys and values where it is another than ``dtype``
 
     @property
     def channels(self) -> int:
@@ -56,9 +57,21 @@ class HeadSizes:
         return self.values or self.depth
 
     @property
+    def stored(self) -> DType:
+        """The type of keys and values in memory."""
+        return self.dtype if self.cache is None else self.cache
+
+    @property
+    def scaled(self) -> bool:
+        """Whether each key and each value has a scale."""
+        return self.stored is DType.I8
+
+    @property
     def plain(self) -> bool:
         """Whether all queries see all keys, each head has its own, and keys and values are of one length."""
-        special = self.rows_first or self.causal or self.softcap or self.mask or self.length or self.group > 1
+        special = (
+            self.rows_first or self.causal or self.softcap or self.mask or self.length or self.group > 1 or self.cache
+        )
         return not special and self.channels == self.depth
 
     @property

@@ -21,8 +21,8 @@ from tenon.machine.kernels.attention_tiles import LEAST
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import ENOUGH, deal
-from tenon.machine.kernels.rows import joined, total
-from tenon.machine.kernels.storage_types import loaded, stored
+from tenon.machine.kernels.rows import joined, total, totals
+from tenon.machine.kernels.storage_types import as_f32, loaded, stored
 from tenon.network.graph.types import F32, I32, I64, DType
 
 BLOCK = 64
@@ -64,6 +64,7 @@ class _RowAttention:
     q: Tensor
     keys: Tensor
     values: Tensor
+    scales: tuple[Tensor, ...]
     mask: Tensor | None
     scores: Tensor
     sums: Tensor
@@ -79,7 +80,8 @@ class _RowAttention:
 @lru_cache(maxsize=128)
 def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     """Parameters: queries [batch, shared, group, depth], keys [batch, shared, keys, depth] and values [..., channels];
-    where ``s`` says so the mask, the number of keys (i64 [1]), the keys before the query (i64 [1]);
+    where ``s`` says so the mask, the number of keys (i64 [1]), the keys before the query (i64 [1]), the scales of keys
+    and those of values (f32 [batch, shared, keys]);
     ``row_scratch``; the results [batch, shared, group, channels], or ``parts_shapes`` for several parts."""
     k = Builder(
         f"row_attention_{s.batch * s.count}x{s.keys}x{s.depth}",
@@ -87,11 +89,12 @@ def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     )
     shared = s.count // s.group
     q = k.param("q", s.batch, shared, s.group, s.depth, dtype=s.dtype)
-    keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.dtype)
-    values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.dtype)
+    keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.stored)
+    values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.stored)
     m = s.mask
     mask = None if m is None else k.param("m", m.batch, m.heads, m.keys, dtype=m.dtype)
     numbers = [k.param(name, 1, dtype=I64) for name, given in (("length", s.length), ("past", s.past)) if given]
+    scales = tuple(k.param(name, s.batch, shared, s.keys) for name in ("ks", "vs") if s.scaled)
     scores, *own = (k.param(name, *shape, scratch=True) for name, shape in row_scratch(s, parts))
     shapes = [("y", (s.batch, shared, s.group, s.channels))] if parts == 1 else parts_shapes(s, parts)
     results = [k.param(name, *shape, dtype=s.dtype if parts == 1 else F32, out=True) for name, shape in shapes]
@@ -109,7 +112,8 @@ def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
         c = stack.enter_context(k.loop("p", parts, kind=inside)) if parts > 1 else Index()
         top, whole = (k.local(name, s.group) for name in ("top", "total"))
         sums, at = (own[0], ()) if parts == 1 else (results[0], (b, h, c))
-        p = _RowAttention(k, s, machine, q, keys, values, mask, scores, sums, b, h, at, past, tuple(limits), top, whole)
+        operands, room = (q, keys, values, scales, mask), (scores, sums)
+        p = _RowAttention(k, s, machine, *operands, *room, b, h, at, past, tuple(limits), top, whole)
         _attend(p, c * each, each)
         if parts == 1:
             _store(p, results[0])
@@ -130,8 +134,7 @@ def _attend(p: _RowAttention, start: Index, blocks: int) -> None:
     with k.loop("n", blocks, *bounds) as n:
         first = (start + n) * BLOCK
         with k.when(*([first + (BLOCK + s.window - 2) - p.past] if s.window else [])):
-            for row in range(s.group):
-                _scores(p, row, first)
+            _scores(p, first)
             factors = [_exponentials(p, row) for row in range(s.group)]
             _add_values(p, first, factors)
 
@@ -141,26 +144,46 @@ def _counts(p: _RowAttention, first: Index) -> tuple[int | Index, ...]:
     return (BLOCK, *(limit - first for limit in p.limits))
 
 
-def _scores(p: _RowAttention, row: int, first: Index) -> None:
-    """The scores of a block of keys, -inf for those past the last."""
+def _scores(p: _RowAttention, first: Index) -> None:
+    """The scores of a block of keys, -inf for those past the last.  Several rows share what is loaded of a key."""
     k, s = p.k, p.s
-
-    def part(at: Index, lanes: int) -> Expr:
-        query = loaded(p.q.vec(lanes)[p.batch, p.head, row, at // lanes])
-        return query * loaded(p.keys.vec(lanes)[p.batch, p.head, first + j, at // lanes])
-
+    rows = _ROWS if p.machine.registers >= 32 else _ROWS // 2
     with k.loop("j", *_counts(p, first)) as j:
-        score = total(k, "add", s.depth, p.machine.lanes, F32, part) * s.scale
-        if s.softcap:
-            score = math.tanh(score * (1 / s.softcap)) * s.softcap
-        if p.mask is not None:
-            score = _masked(p, row, first + j, score)
-        if s.window:
-            score = guarded((first + j + (s.window - 1) - p.past,), score, -np.inf)
-        p.scores[row, j] = score
-    for limit in p.limits:
-        with k.loop("j", BLOCK, first + BLOCK - limit) as j:
-            p.scores[row, (BLOCK - 1) - j] = -np.inf
+        for start in range(0, s.group, rows):
+            count = min(rows, s.group - start)
+            for row, score in enumerate(_products(p, first + j, start, count), start):
+                p.scores[row, j] = _score(p, row, first + j, score)
+    for row in range(s.group):
+        for limit in p.limits:
+            with k.loop("j", BLOCK, first + BLOCK - limit) as j:
+                p.scores[row, (BLOCK - 1) - j] = -np.inf
+
+
+def _products(p: _RowAttention, key: Index, first: int, count: int) -> list[Expr]:
+    """The products of a key and ``count`` rows from ``first`` on."""
+
+    def parts(at: Index, lanes: int) -> list[Expr]:
+        queries = [loaded(p.q.vec(lanes)[p.batch, p.head, first + i, at // lanes]) for i in range(count)]
+        own = as_f32(p.keys.vec(lanes)[p.batch, p.head, key, at // lanes])
+        own = p.k.let("w", own) if count > 1 else own
+        return [query * own for query in queries]
+
+    return totals(p.k, "add", p.s.depth, p.machine.lanes, F32, parts, count)
+
+
+def _score(p: _RowAttention, row: int, key: Index, product: Expr) -> Expr:
+    """The score of a row and a key by their product."""
+    s = p.s
+    score = product * s.scale
+    if s.scaled:
+        score = score * p.scales[0][p.batch, p.head, key]
+    if s.softcap:
+        score = math.tanh(score * (1 / s.softcap)) * s.softcap
+    if p.mask is not None:
+        score = _masked(p, row, key, score)
+    if s.window:
+        score = guarded((key + (s.window - 1) - p.past,), score, -np.inf)
+    return score
 
 
 def _masked(p: _RowAttention, row: int, key: Index, score: Expr) -> Expr:
@@ -215,9 +238,11 @@ def _add_tile(
         for v in range(vecs):
             acc[i, v] = sums[(*p.at, row + i, column + v)] * broadcast(factor, lanes)
     with k.loop("j", *_counts(p, first)) as j:
-        parts = [k.let("w", loaded(values[p.batch, p.head, first + j, column + v])) for v in range(vecs)]
+        parts = [k.let("w", as_f32(values[p.batch, p.head, first + j, column + v])) for v in range(vecs)]
         for i in range(len(factors)):
-            e = k.let("e", broadcast(p.scores[row + i, j], lanes))
+            e = p.scores[row + i, j]
+            e = e * p.scales[1][p.batch, p.head, first + j] if p.s.scaled else e
+            e = k.let("e", broadcast(e, lanes))
             for v, value in enumerate(parts):
                 acc[i, v] = acc[i, v] + e * value
     for i in range(len(factors)):

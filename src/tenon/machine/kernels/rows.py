@@ -34,6 +34,9 @@ to its result, is that of one times the square root of n / 2: sqrt(128 / 2) * 2*
 Part = Callable[[Index, int], Expr]
 """f(first element, lanes): those elements as a vector."""
 
+Parts = Callable[[Index, int], Sequence[Expr]]
+"""The same of several rows."""
+
 
 def initial(combine: str, dtype: DType) -> Const:
     """The identity of add, mul, max or min."""
@@ -183,14 +186,21 @@ def runs(n: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
 
 def total(k: Builder, combine: str, n: int, lanes: int, dtype: DType, part: Part) -> Expr:
     """The combination of ``part`` over a row, in one lane.  ``part`` may have side effects: each is evaluated once."""
-    parts = []
+    return totals(k, combine, n, lanes, dtype, lambda at, width: (part(at, width),))[0]
+
+
+def totals(k: Builder, combine: str, n: int, lanes: int, dtype: DType, parts: Parts, rows: int = 1) -> list[Expr]:
+    """``total`` of several rows at once: ``parts`` gives an expression for each of ``rows``."""
+    results: list[list[Expr]] = [[] for _ in range(rows)]
     for start, count, side, width in runs(n, lanes):
-        acc = partial(k, combine, side, dtype, width)
-        for (r,), (sums,) in in_blocks(k, [("r", count)], [acc], limit=LONGEST if combine == "add" else None):
+        accs = [partial(k, combine, side, dtype, width) for _ in range(rows)]
+        for (r,), sums in in_blocks(k, [("r", count)], accs, limit=LONGEST if combine == "add" else None):
             with k.unroll("c", side) as c:
-                sums[c] = op(combine, sums[c], part((r * side + c) * width + start, width))
-        parts.append(reduce_lanes(combine, joined(combine, [acc[c] for c in range(side)])))
-    return k.let("t", joined(combine, parts) if parts else initial(combine, dtype))
+                for own, part in zip(sums, parts((r * side + c) * width + start, width), strict=True):
+                    own[c] = op(combine, own[c], part)
+        for own_parts, acc in zip(results, accs, strict=True):
+            own_parts.append(reduce_lanes(combine, joined(combine, [acc[c] for c in range(side)])))
+    return [k.let("t", joined(combine, own) if own else initial(combine, dtype)) for own in results]
 
 
 def each(k: Builder, n: int, lanes: int, body: Callable[[Index, int], None]) -> None:

@@ -196,6 +196,8 @@ class Operator(ABC):
     """Kernels read and write images of bf16 and f16."""
     narrow_rows: ClassVar[bool] = False
     """Kernels read and write rows of bf16 and f16 as well, on devices; operands but the first are as they were."""
+    widens: ClassVar[bool] = False
+    """Kernels widen operands of f16 and bf16 where they load them."""
     internal: ClassVar[bool] = False
     """Created by passes and the planner only, for operands and shapes that they have checked."""
     counts_up: ClassVar[bool] = False

@@ -12,17 +12,23 @@ from tenon.errors import ShapeError
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
-from tenon.network.graph.types import F32, I64, TensorType
+from tenon.network.graph.types import F32, I64, DType, TensorType
 from tenon.network.ops.attention_steps import attention_steps
 from tenon.network.ops.base import Case, ErrorBound, Input, Operator, Site, Step, register, typed
 from tenon.network.ops.reach import Operands, Reach, Reaches
+
+STORED = (F32, DType.F16, DType.BF16, DType.I8)
+"""Types of keys and values."""
 
 
 @register
 @dataclass(frozen=True)
 class CachedAttention(Operator):
-    """Inputs: queries f32 [1, length, heads, depth], keys and values [1, key heads, room, depth], and ``past``, an i64:
-    the tokens before the first query.  Tenon's own, not ONNX's.
+    """Inputs: queries f32 [1, length, heads, depth], keys and values [1, key heads, room, depth], ``past``, an i64: the
+    tokens before the first query, and for keys and values of i8 the scales of both, f32 [1, key heads, room, 1].
+    Tenon's own, not ONNX's.
+
+    Keys and values are of f32, f16, bf16 or i8; all arithmetic is in f32.
 
     Query i looks at the keys up to position past + i, at the last ``window`` of these where that is not 0.  Scores are
     multiplied by ``scale``; ``softcap``: c for c * tanh(score / c).  The result is as the queries.  ``past`` counts as
@@ -32,16 +38,20 @@ class CachedAttention(Operator):
     scale: float = 1.0
     window: int = 0
     softcap: float = 0.0
-    arity: ClassVar[tuple[int, int]] = (4, 4)
+    arity: ClassVar[tuple[int, int]] = (4, 6)
     internal: ClassVar[bool] = True
+    widens: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
     on_devices: ClassVar[bool] = False
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        q, k, v, past = typed(inputs)
+        q, k, v, past, *scales = typed(inputs)
         fits = q.rank == k.rank == 4 and k.dims == v.dims and q.dims[0] == k.dims[0] == 1 and q.dims[3] == k.dims[3]
-        if not fits or not k.dims[1] or q.dims[2] % k.dims[1] or {q.dtype, k.dtype, v.dtype} != {F32}:
+        if not fits or not k.dims[1] or q.dims[2] % k.dims[1] or q.dtype is not F32:
             raise ShapeError(f"CachedAttention: {list(q.dims)}, {list(k.dims)} and {list(v.dims)} do not fit")
+        wanted = TensorType(F32, (*k.dims[:3], 1))
+        if k.dtype is not v.dtype or scales != [wanted] * (2 if k.dtype is DType.I8 else 0) or k.dtype not in STORED:
+            raise ShapeError(f"CachedAttention: keys {k} and values {v} with {len(scales)} scales cannot be read")
         if past.dtype is not I64 or past.size != 1 or q.dims[1] > k.dims[2]:
             raise ShapeError(f"CachedAttention: {q.dims[1]} queries with {past} tokens before them do not fit {k}")
         return (TensorType(F32, q.dims),)
@@ -49,8 +59,11 @@ class CachedAttention(Operator):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         return node.same(node.extents(0))
 
-    def reference(self, q: Array, k: Array, v: Array, past: Array) -> Array:
+    def reference(self, q: Array, k: Array, v: Array, past: Array, *scales: Array) -> Array:
         _, length, heads, _ = q.shape
+        k, v = (a.astype(np.float32) for a in (k, v))
+        if scales:
+            k, v = k * scales[0], v * scales[1]
         start = min(max(int(past.item()), 0), k.shape[2] - length)
         y, group = np.zeros_like(q), heads // k.shape[1]
         for i in range(length):
@@ -65,7 +78,7 @@ class CachedAttention(Operator):
         return y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        return (Reach(1), None, None, None) if axis == 1 else None
+        return (Reach(1), *[None] * (len(inputs) - 1)) if axis == 1 else None
 
     def supported(self, site: Site) -> str:
         return "" if site.machine.launch is None else "attention over a cache is computed on processors only"
@@ -86,8 +99,10 @@ class CachedAttention(Operator):
             past=True,
             rows_first=True,
             most_past=room - length,
+            cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
-        return attention_steps(s, [Input(i) for i in range(4)], site.machine) if site.output.size else []
+        operands = [Input(i) for i in range(len(site.inputs))]
+        return attention_steps(s, operands, site.machine) if site.output.size else []
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[1] is not None
@@ -100,3 +115,12 @@ class CachedAttention(Operator):
         yield Case(cls(0.3), ((1, 3, 2, 12), *caches, np.array(0)), label="begin")
         yield Case(cls(0.3, 5), ((1, 4, 4, 12), *caches, np.array(3)), label="window")
         yield Case(cls(1.0, 0, 2.0), ((1, 2, 6, 12), *caches, np.array([30])), label="softcap")
+        rng = np.random.default_rng(0)
+        for past, length in ((17, 1), (9, 3)):
+            codes = [rng.integers(-127, 128, (1, 2, 21, 12)).astype(np.int8) for _ in "kv"]
+            scales = [rng.uniform(0.5, 2, (1, 2, 21, 1)).astype(np.float32) / 127 for _ in "kv"]
+            queries, before = (1, length, 6, 12), np.array(past)
+            yield Case(cls(0.3), (queries, *codes, before, *scales), label=f"bytes_{length}")
+            for dtype in (DType.F16, DType.BF16):
+                narrow = (DType.F32, dtype, dtype)
+                yield Case(cls(0.3), (queries, *caches, before), label=f"{dtype}_{length}", dtypes=narrow)

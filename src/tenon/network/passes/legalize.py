@@ -60,7 +60,7 @@ def compute_in_single(match: Match) -> Result:
     """operators that are not elementwise compute half and narrower floats in f32, rounded once"""
     node = match.root
     op = node.op
-    if isinstance(op, Pointwise) or (isinstance(op, Operator) and op.moves) or not _narrow(node):
+    if isinstance(op, Pointwise) or (isinstance(op, Operator) and (op.moves or op.widens)) or not _narrow(node):
         return None
     wide = {
         v: match.add(Cast(F32.value), v)

@@ -320,6 +320,11 @@ class Manifest(NamedTuple):
         return tuple(tensor for tensor in self.own_inputs if tensor.name not in held)
 
     @property
+    def state_bytes(self) -> int:
+        """The bytes of mutable memory that keep their content from run to run, such as a decoder's caches."""
+        return sum(tensor.bytes for tensor in self.own_inputs if tensor.state)
+
+    @property
     def part_devices(self) -> tuple[str, ...]:
         """The names of the devices that run parts of the network."""
         return tuple(t.name.removeprefix(DEVICE_INPUT) for t in self.inputs if t.calls_device)
