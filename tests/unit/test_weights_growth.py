@@ -9,11 +9,15 @@ import pytest
 
 from tenon.machine.algorithms.base import Cost
 from tenon.machine.plan.choose import GROWTH, WORTH, choose, streaming
+from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph
-from tenon.network.graph.types import F32, tensor
+from tenon.network.graph.size_range import SizeRange
+from tenon.network.graph.types import F32, I64, tensor
 from tenon.network.ops.conv import Conv
+from tenon.network.ops.mask import Mask
+from tenon.network.passes.size_classes import chosen_by_size
 
 SETTING = Setting(find("x86-64-avx2").machine)
 
@@ -99,3 +103,39 @@ def test_weights_that_no_cache_keeps_arrive_from_main_memory(monkeypatch: pytest
     assert machine.memory is not None
     assert streaming(graph, SETTING).machine.stream == machine.memory < machine.stream
     assert streaming(graph, replace(SETTING, machine=replace(machine, memory=None))).machine.stream == machine.stream
+
+
+def classes(*sizes: int) -> Graph:
+    """1x1 convolutions of images of as many rows and columns as a run says: a graph for each of these largest sizes,
+    of which a run takes one."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((outs, ins, 1, 1)) for ins, outs in ((128, 256), (256, 512), (512, 512), (512, 128))]
+
+    def network(most: int) -> Graph:
+        graph = Graph("network")
+        value, size = graph.add_input("x", tensor(F32, 1, 128, most, most)), graph.add_input("H", tensor(I64))
+        graph.sizes, graph.extents["x"] = {"H": SizeRange(1, most)}, ((2, "H"), (3, "H"))
+        for array in arrays:
+            weights = graph.constant("w", array.astype(np.float32))
+            value = graph.add(Mask(2, 0.0), [value, size], [f"m{len(graph)}"]).output
+            value = graph.add(Conv(), [value, weights], [f"y{len(graph)}"]).output
+        graph.outputs, graph.extents[value.name] = [value], ((2, "H"), (3, "H"))
+        return graph
+
+    return chosen_by_size(network(sizes[-1]), [network(size) for size in sizes[:-1]])
+
+
+def test_size_classes_are_chosen_by_what_is_stored() -> None:
+    """Layers of several classes have the same weights: packed alike, these are stored once."""
+    graph = classes(8, 16, 32)
+    chosen = choose(graph, SETTING, {})
+    packings, stored, plain = dict[bytes, set[object]](), dict[object, int](), dict[bytes, int]()
+    for node in (node for part in with_bodies(graph) for node in part if isinstance(node.op, Conv)):
+        here, op = site(node, SETTING), operator(node)
+        own = next(each for each in op.candidates(here) if chosen.get(key(node), each.key) == each.key)
+        content = node.input(1).array.tobytes()
+        packings.setdefault(content, set()).add(own.packing)
+        stored[content, own.packing] = op.cost(replace(here, algorithm=own)).weights
+        plain[content] = node.input(1).array.nbytes
+    assert [len(each) for each in packings.values()] == [1, 1, 1, 1]
+    assert sum(stored.values()) > sum(plain.values())

@@ -4,12 +4,18 @@ Fast algorithms enlarge the packed weights (Winograd's F(4, 3) fourfold).  Where
 trade speed for size, those first that lose the least time per byte saved.  Without a budget, weights stay within
 ``GROWTH`` times the smallest ones where that takes less than ``WORTH`` of the time of the fastest ones, or come part of
 the way there for as much less.
+
+Layers of several size classes have the same weights, which are stored once for each way in which they are packed: they
+are chosen together, all with one packing or each for itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Cost
@@ -44,18 +50,19 @@ def choose(
     if setting.machine.launch is not None and not times and max_weights is None:
         return {}
     layers = _layers(graph, setting, times)
-    chosen = {name: layer.fastest() for name, layer in layers.items()}
+    choices = _choices(layers, several=any(node.bodies for node in graph))
+    chosen = {name: choice.fastest() for name, choice in choices.items()}
     others = _other_weights(graph, layers)
     if max_weights is not None:
-        _fit(layers, chosen, max_weights - others, others)
-    elif not (small := _small(layers, chosen, others)) and not times:
+        _fit(choices, chosen, max_weights - others, others)
+    elif not (small := _small(choices, chosen, others)) and not times:
         return {}
     else:
         chosen |= small
-    return chosen
+    return {name: own for c, option in chosen.items() for name, own in choices[c].options[option].items()}
 
 
-def _small(layers: Mapping[str, _LayerChoice], fastest: Mapping[str, str], others: int) -> dict[str, str]:
+def _small(layers: Mapping[str, _WeightsChoice], fastest: Mapping[str, str], others: int) -> dict[str, str]:
     """Algorithms with weights nearer to ``GROWTH`` times the smallest ones, ``others`` bytes included, where they cost
     little time; else nothing."""
     least = sum(min(map(layer.weights, layer.costs)) for layer in layers.values())
@@ -98,11 +105,12 @@ def choose_alike(graph: Graph, setting: Setting, first: Graph, there: Setting) -
 
 @dataclass(frozen=True)
 class _LayerChoice:
-    """Equal nodes that can be computed by several algorithms: what each costs, best first by estimate, and measured
-    times."""
+    """Equal nodes that can be computed by several algorithms: what each costs, best first by estimate, how it packs
+    weights, and measured times."""
 
     nodes: list[Node]
     costs: Mapping[str, Cost]
+    packings: Mapping[str, tuple[str | int, ...]]
     measured: TimesByAlgorithm
 
     def fastest(self) -> str:
@@ -115,9 +123,70 @@ class _LayerChoice:
         complete = all(each in self.measured for each in self.costs)
         return self.measured[algorithm] if complete else 1e-9 * self.costs[algorithm].time
 
-    def weights(self, algorithm: str) -> int:
+
+@dataclass(frozen=True)
+class _WeightsChoice:
+    """Layers with the same weights.  ``options`` are their algorithms, by name of the layer; ``costs`` those of all
+    nodes by estimate, weights that are packed alike counted once."""
+
+    layers: Mapping[str, _LayerChoice]
+    options: Mapping[str, Mapping[str, str]]
+    costs: Mapping[str, Cost]
+
+    @classmethod
+    def of(cls, layers: Mapping[str, _LayerChoice]) -> _WeightsChoice:
+        """The options: of one layer all algorithms, of several ones the fastest, and those of each common packing."""
+        if len(layers) == 1:
+            ((name, layer),) = layers.items()
+            options = {algorithm: {name: algorithm} for algorithm in layer.costs}
+        else:
+            common = set.intersection(*(set(layer.packings.values()) for layer in layers.values()))
+            options = {"fastest": {name: layer.fastest() for name, layer in layers.items()}}
+            for packing in sorted(common, key=str):
+                alike = {
+                    name: [algorithm for algorithm, own in layer.packings.items() if own == packing]
+                    for name, layer in layers.items()
+                }
+                options[str(packing)] = {name: min(own, key=layers[name].time) for name, own in alike.items()}
+        return cls(layers, options, {option: _cost(layers, own) for option, own in options.items()})
+
+    def fastest(self) -> str:
+        """The option with the fastest algorithm of each layer."""
+        return next(iter(self.layers.values())).fastest() if len(self.layers) == 1 else next(iter(self.options))
+
+    def time(self, option: str) -> float:
+        """Seconds of all nodes, as ``_LayerChoice.time``."""
+        return sum(len(self.layers[n].nodes) * self.layers[n].time(own) for n, own in self.options[option].items())
+
+    def weights(self, option: str) -> int:
         """Bytes of all nodes."""
-        return len(self.nodes) * self.costs[algorithm].weights
+        return self.costs[option].weights
+
+
+def _cost(layers: Mapping[str, _LayerChoice], chosen: Mapping[str, str]) -> Cost:
+    """The cost of all nodes of layers with the same weights."""
+    stored = dict[tuple[str | int, ...], int]()
+    for name, own in chosen.items():
+        layer = layers[name]
+        stored[layer.packings[own]] = len(layer.nodes) * layer.costs[own].weights
+    return Cost(
+        sum(len(layers[n].nodes) * layers[n].costs[own].time for n, own in chosen.items()), sum(stored.values())
+    )
+
+
+def _choices(layers: Mapping[str, _LayerChoice], *, several: bool) -> dict[str, _WeightsChoice]:
+    """The layers, those with the same weights together, which are only looked for in ``several`` graphs."""
+    together = dict[object, dict[str, _LayerChoice]]()
+    for name, layer in layers.items():
+        contents = frozenset(c for node in layer.nodes for c in _contents(node)) if several else None
+        together.setdefault(contents or name, {})[name] = layer
+    return {next(iter(own)): _WeightsChoice.of(own) for own in together.values()}
+
+
+def _contents(node: Node) -> list[bytes]:
+    """Hashes of the constants of a node that are large enough to be weights."""
+    arrays = [v.array for v in node.inputs if v is not None and v.constant and v.type.rank > 1]
+    return [hashlib.sha256(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data).digest() for a in arrays]
 
 
 def _layers(graph: Graph, setting: Setting, times: Mapping[str, TimesByAlgorithm]) -> dict[str, _LayerChoice]:
@@ -128,9 +197,11 @@ def _layers(graph: Graph, setting: Setting, times: Mapping[str, TimesByAlgorithm
             layers[name].nodes.append(node)
             continue
         here, op = site(node, setting), operator(node)
-        costs = {each.key: op.cost(replace(here, algorithm=each)) for each in op.candidates(here)}
+        candidates = {each.key: each for each in op.candidates(here)}
+        costs = {name: op.cost(replace(here, algorithm=each)) for name, each in candidates.items()}
         if costs:
-            layers[name] = _LayerChoice([node], costs, times.get(name, {}))
+            packings = {name: each.packing for name, each in candidates.items()}
+            layers[name] = _LayerChoice([node], costs, packings, times.get(name, {}))
     return layers
 
 
@@ -141,16 +212,16 @@ def _other_weights(graph: Graph, layers: Mapping[str, _LayerChoice]) -> int:
     return sum(v.array.nbytes for v in constants if id(v) not in flexible)
 
 
-def _weights(layers: Mapping[str, _LayerChoice], chosen: Mapping[str, str]) -> int:
+def _weights(layers: Mapping[str, _WeightsChoice], chosen: Mapping[str, str]) -> int:
     return sum(layer.weights(chosen[name]) for name, layer in layers.items())
 
 
-def _time(layers: Mapping[str, _LayerChoice], chosen: Mapping[str, str]) -> float:
+def _time(layers: Mapping[str, _WeightsChoice], chosen: Mapping[str, str]) -> float:
     """Time of all layers by estimate, in which those that were measured and others add up."""
-    return sum(len(layer.nodes) * layer.costs[chosen[name]].time for name, layer in layers.items())
+    return sum(layer.costs[chosen[name]].time for name, layer in layers.items())
 
 
-def _fit(layers: Mapping[str, _LayerChoice], chosen: dict[str, str], most: int, others: int) -> None:
+def _fit(layers: Mapping[str, _WeightsChoice], chosen: dict[str, str], most: int, others: int) -> None:
     """Change ``chosen`` until its weights fit ``most`` bytes, besides ``others``."""
     total = _weights(layers, chosen)
     while total > most:
@@ -172,7 +243,7 @@ def _fit(layers: Mapping[str, _LayerChoice], chosen: dict[str, str], most: int, 
     _use_rest(layers, chosen, most - total)
 
 
-def _use_rest(layers: Mapping[str, _LayerChoice], chosen: dict[str, str], room: int) -> None:
+def _use_rest(layers: Mapping[str, _WeightsChoice], chosen: dict[str, str], room: int) -> None:
     """Give layers faster algorithms again that fit in ``room`` bytes, those first that gain the most time: the last
     layer that became smaller may have saved more than was needed."""
     while True:
