@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """Tokens per second of a language model beside llama.cpp, on the same file and threads, repetitions interleaved.
 
-    python bench/language_models.py model.gguf [--llama-bench PATH] [--threads 1] [--repeat 5] [--tokens 64]
-    python bench/language_models.py --write q4_0 model.gguf      # a Llama of 135 M parameters at random (or q8_0)
+    python bench/language_models.py model.gguf [--llama-bench PATH] [--threads 1,2,16] [--repeat 5] [--tokens 64]
+    python bench/language_models.py --write q4_k --size 1240m model.gguf      # a Llama at random
 
-Prefill reads --tokens tokens in pieces of 64, decode adds as many one by one behind 8.  Prints tokens in a second of
-processor time and of wall time (best of the repetitions), llama.cpp's as differences of runs of llama-bench of two
-lengths, the ratios, the seconds of processor time to compile, bytes of the file and of the bundle, and the peak of
-memory of a process that runs it.
+Prefill reads --tokens tokens in pieces of --piece, decode adds --decoded one by one behind 8.  Prints tokens in a
+second of processor time and of wall time (best of the repetitions), llama.cpp's as differences of runs of llama-bench
+of two lengths, the ratios, the seconds of processor time to compile, bytes of the file and of the bundle, and the peak
+of memory of a process that runs it.  With --wall llama-bench runs once for each repetition, and only wall time is told.
+The bundle is compiled once, for the largest number of threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -29,11 +32,33 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import tenon  # noqa: E402
 from gguf_models import F32, STRING, U32, Pair, gguf  # noqa: E402
+from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E402
 from tenon.network.graph.graph import Array  # noqa: E402
-from tenon.network.passes.block_weights import rounded_blocks  # noqa: E402
 
-VOCABULARY, HIDDEN, WIDE, LAYERS, HEADS, KEY_HEADS, DEPTH = 49152, 576, 1536, 30, 9, 3, 64
-PIECE, BEFORE = 64, 8
+DEPTH, BEFORE = 64, 8
+
+
+class Sizes(NamedTuple):
+    """Those of a Llama whose heads have 64 elements."""
+
+    vocabulary: int
+    hidden: int
+    wide: int
+    layers: int
+    heads: int
+    key_heads: int
+
+
+SIZES = {
+    "135m": Sizes(49152, 576, 1536, 30, 9, 3),
+    "150m": Sizes(49152, 1024, 2816, 8, 16, 4),
+    "1240m": Sizes(128256, 2048, 8192, 16, 32, 8),
+}
+"""The first is SmolLM-135M's, whose rows are no whole blocks of 256, the last Llama 3.2's of 1 G."""
+
+WRITTEN = ("q4_0", "q8_0", "q4_k", "q5_k", "q6_k")
+SCALES = {"q6_k": (208,), "q4_k": (0, 2), "q5_k": (0, 2)}
+"""Where the f16 of a block are, where there is not one at its beginning."""
 
 
 class Rates(NamedTuple):
@@ -45,35 +70,54 @@ class Rates(NamedTuple):
     decode_wall: float
 
 
-def write(path: Path, form: str) -> None:
-    """A Llama of the sizes of SmolLM-135M with random weights in blocks; embedding and output layer are one matrix."""
+def blocks(rng: np.random.Generator, rows: int, columns: int, name: str) -> bytes:
+    """Rows of random blocks, whose elements have a variance of 1 / ``columns`` or little more."""
+    form = FORMATS[name]
+    data = rng.integers(0, 256, (rows, columns // form.span, form.nbytes), np.uint8)
+
+    factors = rng.uniform(0.5, 1.5, (rows, columns // form.span, 1))  # as equal scales would be stored once
+
+    def scaled(scale: float) -> None:
+        for place, each in zip(SCALES.get(name, (0,)), (scale, scale * ((1 << form.bits) - 1) / 2), strict=False):
+            data[..., place : place + 2] = (factors * each).astype("<f2").view(np.uint8)
+
+    scaled(1.0)
+    spread = float(dequantised(form, data[:64].reshape(-1, columns // form.span * form.nbytes)).std())
+    scaled(1 / spread / math.sqrt(columns))
+    return data.tobytes()
+
+
+def write(path: Path, form: str, size: Sizes) -> None:
+    """A Llama with random weights in blocks; embedding and output layer are one matrix."""
     rng = np.random.default_rng(0)
     keys: dict[str, Pair] = {"general.architecture": (STRING, "llama"), "tokenizer.ggml.model": (STRING, "none")}
-    sizes = {
+    numbers = {
         "context_length": 2048,
-        "embedding_length": HIDDEN,
-        "block_count": LAYERS,
-        "feed_forward_length": WIDE,
-        "attention.head_count": HEADS,
-        "attention.head_count_kv": KEY_HEADS,
+        "embedding_length": size.hidden,
+        "block_count": size.layers,
+        "feed_forward_length": size.wide,
+        "attention.head_count": size.heads,
+        "attention.head_count_kv": size.key_heads,
         "rope.dimension_count": DEPTH,
-        "vocab_size": VOCABULARY,
+        "vocab_size": size.vocabulary,
     }
-    keys |= {f"llama.{name}": (U32, size) for name, size in sizes.items()}
+    keys |= {f"llama.{name}": (U32, number) for name, number in numbers.items()}
     keys |= {"llama.attention.layer_norm_rms_epsilon": (F32, 1e-5), "llama.rope.freq_base": (F32, 10000.0)}
-    shapes = {"token_embd": (VOCABULARY, HIDDEN), "output_norm": (HIDDEN,)}
-    queries, shared = HEADS * DEPTH, KEY_HEADS * DEPTH
-    for i in range(LAYERS):
-        own = {"attn_norm": (HIDDEN,), "ffn_norm": (HIDDEN,), "attn_output": (HIDDEN, queries)}
-        own |= {"attn_q": (queries, HIDDEN), "attn_k": (shared, HIDDEN), "attn_v": (shared, HIDDEN)}
-        own |= {"ffn_gate": (WIDE, HIDDEN), "ffn_up": (WIDE, HIDDEN), "ffn_down": (HIDDEN, WIDE)}
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in own.items()}
+    shapes = {"token_embd": (size.vocabulary, size.hidden), "output_norm": (size.hidden,)}
+    queries, shared = size.heads * DEPTH, size.key_heads * DEPTH
+    for i in range(size.layers):
+        own = {"attn_norm": (size.hidden,), "ffn_norm": (size.hidden,), "attn_output": (size.hidden, queries)}
+        own |= {"attn_q": (queries, size.hidden), "attn_k": (shared, size.hidden), "attn_v": (shared, size.hidden)}
+        own |= dict.fromkeys(("ffn_gate", "ffn_up"), (size.wide, size.hidden))
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in (own | {"ffn_down": (size.hidden, size.wide)}).items()}
     tensors = {}
     for name, shape in shapes.items():
-        data = rng.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
-        plain = len(shape) == 1
-        content = (data * 0.1 + 1).tobytes() if plain else rounded_blocks(data, form).tobytes()
-        tensors[f"{name}.weight"] = ("f32" if plain else form, shape, content)
+        if len(shape) == 1:
+            kind, content = "f32", (rng.standard_normal(shape, np.float32) * np.float32(0.1) + 1).tobytes()
+        else:
+            rows, columns = shape
+            kind, content = form, blocks(rng, rows, columns, form)
+        tensors[f"{name}.weight"] = (kind, shape, content)
     path.write_bytes(gguf(keys, tensors))
 
 
@@ -81,49 +125,56 @@ def tokens(count: int) -> Array:
     return np.arange(count, dtype=np.int64)[None] % 1000
 
 
-def ours(engine: tenon.Engine, count: int) -> Rates:
+def ours(engine: tenon.Engine, count: int, decoded: int, piece: int) -> Rates:
     """One repetition."""
     engine.reset()
     began = process_time(), perf_counter()
-    for start in range(0, count, PIECE):
-        engine.run({"tokens": tokens(count)[:, start : start + PIECE]})
+    for start in range(0, count, piece):
+        engine.run({"tokens": tokens(count)[:, start : start + piece]})
     prefill = process_time() - began[0], perf_counter() - began[1]
     engine.reset()
     for _ in range(BEFORE):
         engine.run({"tokens": tokens(1)})
     began = process_time(), perf_counter()
-    for _ in range(count):
+    for _ in range(decoded):
         engine.run({"tokens": tokens(1)})
     decode = process_time() - began[0], perf_counter() - began[1]
-    return Rates(prefill[0] / count, decode[0] / count, prefill[1] / count, decode[1] / count)
+    return Rates(prefill[0] / count, decode[0] / decoded, prefill[1] / count, decode[1] / decoded)
 
 
-def _measured(command: list[str], *lengths: str) -> tuple[float, float]:
-    """The processor time of a run of llama-bench, and the seconds for a token that it states."""
+def _measured(command: list[str], *lengths: str) -> tuple[float, list[float]]:
+    """The processor time of a run of llama-bench, and the seconds for a token of each test that it states."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([*command, *lengths], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return processor, 1 / json.loads(done.stdout)[0]["avg_ts"]
+    return processor, [1 / float(test["avg_ts"]) for test in json.loads(done.stdout)]
 
 
-def theirs(program: str, model: Path, threads: int, count: int) -> Rates:
+def theirs(program: str, model: Path, threads: int, counts: tuple[int, int], *, wall: bool) -> Rates:
     """One repetition of llama.cpp."""
-    command = [program, "-m", str(model), "-t", str(threads), "-r", "1", "-o", "json", "-ub", str(PIECE), "--no-warmup"]
-    long, prefill_wall = _measured(command, "-p", str(count + PIECE), "-n", "0")
-    short, _ = _measured(command, "-p", str(PIECE), "-n", "0")
-    more, decode_wall = _measured(command, "-p", "0", "-n", str(count + BEFORE))
+    count, decoded = counts
+    command = [program, "-m", str(model), "-t", str(threads), "-r", "1", "-o", "json"]
+    if wall:
+        _, (prefill_wall, decode_wall) = _measured(command, "-p", str(count), "-n", str(decoded + BEFORE))
+        return Rates(prefill_wall, decode_wall, prefill_wall, decode_wall)
+    command.append("--no-warmup")
+    long, (prefill_wall,) = _measured(command, "-p", str(2 * count), "-n", "0")
+    short, _ = _measured(command, "-p", str(count), "-n", "0")
+    more, (decode_wall,) = _measured(command, "-p", "0", "-n", str(decoded + BEFORE))
     fewer, _ = _measured(command, "-p", "0", "-n", str(BEFORE))
-    return Rates((long - short) / count, (more - fewer) / count, prefill_wall, decode_wall)
+    return Rates((long - short) / count, (more - fewer) / decoded, prefill_wall, decode_wall)
 
 
 def best(runs: list[Rates]) -> Rates:
     return Rates(*(min(each) for each in zip(*runs, strict=True)))
 
 
-def shown(name: str, rates: Rates) -> str:
+def shown(name: str, rates: Rates, *, wall: bool) -> str:
     pairs = zip(("prefill", "decode"), rates[:2], rates[2:], strict=True)
-    return f"{name:10}" + "  ".join(f"{kind} {1 / cpu:.0f} (wall {1 / wall:.0f})" for kind, cpu, wall in pairs)
+    if wall:
+        return f"{name:10}" + "  ".join(f"{kind} {1 / seconds:.1f}" for kind, _, seconds in pairs)
+    return f"{name:10}" + "  ".join(f"{kind} {1 / cpu:.1f} (wall {1 / wall:.1f})" for kind, cpu, wall in pairs)
 
 
 def peak(bundle: Path) -> float:
@@ -138,36 +189,49 @@ def peak(bundle: Path) -> float:
     return int(done.stdout) / 1000
 
 
+def compare(given: argparse.Namespace, bundle: Path, threads: int, count: int) -> None:
+    """The rates at a number of threads, of a prompt of ``count`` tokens."""
+    own, other = list[Rates](), list[Rates]()
+    with tenon.open(bundle, threads=threads) as engine:
+        for _ in range(given.repeat):
+            own.append(ours(engine, count, given.decoded, given.piece))
+            if given.llama_bench:
+                counts = count, given.decoded
+                other.append(theirs(given.llama_bench, given.model, threads, counts, wall=given.wall))
+    print(f"{threads:2} threads, {count:4}: " + shown("Tenon", best(own), wall=given.wall))
+    if other:
+        ratios = [b / a for a, b in zip(best(own), best(other), strict=True)]
+        about = ", ".join(f"{name} {ratio:.2f}" for name, ratio in zip(Rates._fields, ratios, strict=True))
+        wall = f"{ratios[2]:.2f}, {ratios[3]:.2f}"
+        print(f"{'':18}{shown('llama.cpp', best(other), wall=given.wall)}  ratios: {wall if given.wall else about}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--write", choices=("q4_0", "q8_0"), help="write the model first")
+    parser.add_argument("--write", choices=WRITTEN, help="write the model first")
+    parser.add_argument("--size", choices=tuple(SIZES), default="135m", help="of the model to write")
+    parser.add_argument("--target", default="host")
     parser.add_argument("--llama-bench", default="", help="the program of llama.cpp; none: Tenon alone")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", default="64", help="of the prompt, several lengths with commas")
+    parser.add_argument("--decoded", type=int, default=64)
+    parser.add_argument("--piece", type=int, default=64)
+    parser.add_argument("--wall", action="store_true", help="no processor time, for machines that are idle")
     given = parser.parse_args()
     if given.write:
-        write(given.model, given.write)
+        write(given.model, given.write, SIZES[given.size])
+    numbers = [int(number) for number in given.threads.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         bundle, began = Path(folder) / "model.tenon", process_time()
-        tenon.compile(given.model, name="model", threads=given.threads).save(bundle)
+        tenon.compile(given.model, name="model", target=given.target, threads=max(numbers)).save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")
         print(f"file {given.model.stat().st_size:,} B, bundle {bundle.stat().st_size:,} B")
-        own, other = list[Rates](), list[Rates]()
-        with tenon.open(bundle, threads=given.threads) as engine:
-            cache = engine.manifest.memory.mutable
-            for _ in range(given.repeat):
-                own.append(ours(engine, given.tokens))
-                if given.llama_bench:
-                    other.append(theirs(given.llama_bench, given.model, given.threads, given.tokens))
-        print(f"cache {cache:,} B, a process that runs it {peak(bundle):.0f} MB")
-    print("tokens in a second of processor time (of wall time), best of the repetitions")
-    print(shown("Tenon", best(own)))
-    if other:
-        print(shown("llama.cpp", best(other)))
-        ratios = [b / a for a, b in zip(best(own), best(other), strict=True)]
-        print("ratios: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in zip(Rates._fields, ratios, strict=True)))
+        for threads, count in product(numbers, map(int, given.tokens.split(","))):
+            compare(given, bundle, threads, count)
+        if not given.wall:
+            print(f"a process that runs it {peak(bundle):.0f} MB")
 
 
 if __name__ == "__main__":
