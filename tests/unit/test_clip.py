@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lowered import MACHINES, Ask, fresh, make_site, packed, run_steps
+from clipped_kernels import ProvedClipped, results
+from lowered import MACHINES, Ask, make_site
 from operator_cases import BY_OPERATOR, LOWERED
 from parsed_kernels import with_parameters_of
 from tenon.machine.kernel_ir.build import Builder
@@ -25,7 +26,7 @@ from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.proofs.needed import LeftOutError, prove_needed
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, DType, TensorType
-from tenon.network.ops.base import Case, Input, Output, Site, Step
+from tenon.network.ops.base import Case, Input, Output
 from tenon.network.ops.clipped import SPARES, AbsorbedPositions, Clipped, NeededExtent, NeededPositions
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.softmax import Softmax
@@ -85,22 +86,6 @@ def test_positions_of_results_depend_on_no_more_than_the_rule_says(name: str) ->
 
 
 # ------------------------------------------------------------------------------------------------- kernels
-@dataclass(frozen=True)
-class ProvedClipped(Clipped):
-    """The operator, with its kernels cut short and proved as a planned network's are."""
-
-    def lower(self, site: Site) -> list[Step]:
-        steps = []
-        for step in super().lower(site):
-            types = [t for t in site.inputs[: self.count] if t is not None] if self.absorbed else []
-            kernel, args, cut = clip(self, types, site.outputs, step.kernel, step.args, narrow=True)
-            prove(kernel)
-            if cut is not None:
-                prove_needed(kernel, cut)
-            steps.append(Step(kernel, args))
-        return steps
-
-
 def swept() -> Iterator[Any]:
     """A case of each rule, on vectors of 4 lanes; with -m slow, all cases on all machines."""
     for parameter in REACHING:
@@ -125,13 +110,6 @@ def test_what_is_needed_is_computed(name: str, machine: str) -> None:
             got = results(op, replace(site, inputs=inputs, constants=constants), [*arrays, np.array(n)])
             kept = (slice(None),) * axis + (slice(n),)
             np.testing.assert_array_equal(got[kept], expected[kept])
-
-
-def results(op: Any, site: Site, arrays: list[Array | None]) -> Array:
-    inputs = [None if a is None else packed(site.input(i), a) for i, a in enumerate(arrays)]
-    outputs = [fresh(t) for t in site.outputs]
-    run_steps(op, site, inputs, outputs)
-    return site.output.layout.unpack(outputs[0].view(site.output.dtype.numpy), site.output.dims)
 
 
 # ------------------------------------------------------------------------------------------------- faults

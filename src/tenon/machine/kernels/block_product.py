@@ -71,35 +71,77 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Operands:
-    """The parameters of a kernel; those that the format does not have are None."""
+class BlockWeights:
+    """The parameters of a kernel that hold weights; those that the format does not have are None."""
 
-    x: Tensor
-    x_scale: Tensor
-    x_sums: Tensor
+    packing: BlockPacking
     codes: Tensor
     scale: Tensor
     zero: Tensor | None
     shift: Tensor | None
     fine: Tensor | None
     fine_shift: Tensor | None
-    y: Tensor
 
     @classmethod
-    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> _Operands:
+    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> BlockWeights:
+        """In the order of ``BlockPacking.pack``."""
         f, panels = s.weights, p.panels(s.outputs)
         blocks, parts = s.columns // f.span, s.columns // (f.fine or 1)
         fine_type = DType.I8 if f.signed_fine else DType.U8
         return cls(
-            k.param("x", s.rows, s.columns // 4, dtype=DType.Q8),
-            k.param("dx", s.rows, s.groups),
-            k.param("sx", s.rows, 2 * s.groups, dtype=I32),
+            p,
             k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
             k.param("d", panels, blocks, p.lanes, dtype=F32 if f.wide else DType.F16),
             k.param("z", panels, blocks, p.lanes, dtype=p.zero_type) if f.zeros else None,
             k.param("m", panels, blocks, p.lanes, dtype=DType.F16) if f.shifts else None,
             k.param("f", panels, parts, p.lanes, dtype=fine_type) if f.fine else None,
             k.param("n", panels, parts, p.lanes, dtype=fine_type) if f.fine_shifts else None,
+        )
+
+    def scales(self, k: Builder, panel: Index, block: Index, group: Index) -> list[Expr]:
+        """The scales of a group of a panel, and its shifts.
+
+        Fine scales of groups are multiplied in here: f16 times 6 bits is exact, so that the result is that of integers
+        which are multiplied by the fine scale first.
+        """
+        lanes, result = self.packing.lanes, []
+        fine = (self.fine, self.fine_shift) if self.packing.format.fine == GROUP else (None, None)
+        for tensor, part in zip((self.scale, self.shift), fine, strict=True):
+            if tensor is not None:
+                value = cast(tensor.vec(lanes)[panel, block, 0], F32)
+                if part is not None:
+                    value = value * cast(cast(part.vec(lanes)[panel, group, 0], I32), F32)
+                result.append(k.let("d", value))
+        return result
+
+    def term(self, total: Expr, scales: Sequence[Expr], whole: Expr | None) -> Expr:
+        """What a group adds to results: ``total`` is the sum of its products, and ``whole`` that of its activations,
+        both in f32; ``whole`` is for formats that have shifts."""
+        term = op("mul_rounded", total, scales[0])
+        if len(scales) == 1:
+            return term
+        assert whole is not None
+        added = op("mul_rounded", whole, scales[1])
+        return term + added if self.fine_shift is None else term - added
+
+
+@dataclass(frozen=True, eq=False)
+class _Operands:
+    """The parameters of a kernel."""
+
+    x: Tensor
+    x_scale: Tensor
+    x_sums: Tensor
+    weights: BlockWeights
+    y: Tensor
+
+    @classmethod
+    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> _Operands:
+        return cls(
+            k.param("x", s.rows, s.columns // 4, dtype=DType.Q8),
+            k.param("dx", s.rows, s.groups),
+            k.param("sx", s.rows, 2 * s.groups, dtype=I32),
+            BlockWeights.declared(k, s, p),
             k.param("y", s.rows, s.outputs, out=True),
         )
 
@@ -159,7 +201,7 @@ class _BlockTiles:
                 self._prefetch(panel + vectors, vectors, block, group)
             sums = self._sums(row, rows, panel, vectors, group, block)
             with k.unroll("v", vectors) as v:
-                scales = self._scales(panel + v, block, group)
+                scales = self.at.weights.scales(k, panel + v, block, group)
                 with k.unroll("r", rows) as r:
                     self._accumulate(acc, (r, v), sums[r, v], row + r, group, scales)
         if partial:
@@ -173,8 +215,8 @@ class _BlockTiles:
         with self.k.unroll("v", vectors) as v:
             for line in range(0, self.p.stored_words * self.p.lanes, LINE // 4):
                 word, lane = divmod(line, self.p.lanes)
-                self.k.prefetch(self.at.codes, panel + v, group, word, lane)
-            self.k.prefetch(self.at.scale, panel + v, block, 0)
+                self.k.prefetch(self.at.weights.codes, panel + v, group, word, lane)
+            self.k.prefetch(self.at.weights.scale, panel + v, block, 0)
 
     def _sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
         """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
@@ -201,9 +243,9 @@ class _BlockTiles:
 
     def _less_zero(self, start: Expr, row: Index, panel: Index, group: Index, block: Index) -> Expr:
         """The initial value of a sum, less the zero point times the sum of the group."""
-        if self.at.zero is None:
+        if self.at.weights.zero is None:
             return start
-        zero = cast(self.at.zero.vec(self.p.lanes)[panel, block, 0], I32)
+        zero = cast(self.at.weights.zero.vec(self.p.lanes)[panel, block, 0], I32)
         return start - zero * broadcast(self._group_sum(row, group), self.p.lanes)
 
     def _group_sum(self, row: Index, group: Index, half: int | None = None) -> Expr:
@@ -219,7 +261,7 @@ class _BlockTiles:
         k, lanes = self.k, self.p.lanes
         for pair in pairs:
             with k.unroll("v", vectors) as v:
-                words = unpacked_pair(self.s.weights, self.at.codes.vec(lanes), (panel + v, group), pair)
+                words = unpacked_pair(self.s.weights, self.at.weights.codes.vec(lanes), (panel + v, group), pair)
                 words = [k.let("w", word) for word in words]
                 with k.unroll("r", rows) as r:
                     total: Expr = dots[r, v]
@@ -233,29 +275,13 @@ class _BlockTiles:
     ) -> None:
         """Multiply sums by the scales of a part, and add them up."""
         k, lanes = self.k, self.p.lanes
-        assert self.at.fine is not None
-        fine = self.at.fine.vec(lanes)
+        assert self.at.weights.fine is not None
+        fine = self.at.weights.fine.vec(lanes)
         with k.unroll("v", vectors) as v:
             scale = k.let("f", cast(fine[panel + v, part, 0], I32))
             with k.unroll("r", rows) as r:
                 scaled = dots[r, v] * scale
                 sums[r, v] = scaled if first else sums[r, v] + scaled
-
-    def _scales(self, panel: Index, block: Index, group: Index) -> list[Expr]:
-        """The scales of a group of a panel, and its shifts.
-
-        Fine scales of groups are multiplied in here: f16 times 6 bits is exact, so that the result is that of integers
-        which are multiplied by the fine scale first.
-        """
-        lanes, result = self.p.lanes, []
-        fine = (self.at.fine, self.at.fine_shift) if self.s.weights.fine == GROUP else (None, None)
-        for tensor, part in zip((self.at.scale, self.at.shift), fine, strict=True):
-            if tensor is not None:
-                value = cast(tensor.vec(lanes)[panel, block, 0], F32)
-                if part is not None:
-                    value = value * cast(cast(part.vec(lanes)[panel, group, 0], I32), F32)
-                result.append(self.k.let("d", value))
-        return result
 
     def _accumulate(
         self,
@@ -267,16 +293,12 @@ class _BlockTiles:
         scales: Sequence[Expr],
     ) -> None:
         """Add the sum of a group to the results, times its scales."""
-        term = op("mul_rounded", cast(total, F32), scales[0])
+        lanes = self.p.lanes
+        whole = None
         if len(scales) > 1:
-            term = self._shifted(term, row, group, scales[1])
-        acc[cell] = acc[cell] + op("mul_rounded", term, broadcast(self.at.x_scale[row, group], self.p.lanes))
-
-    def _shifted(self, term: Expr, row: Index, group: Index, shift: Expr) -> Expr:
-        """The term of a group with what its shift adds, or subtracts where it has a fine one."""
-        total = broadcast(cast(self._group_sum(row, group), F32), self.p.lanes)
-        added = op("mul_rounded", total, shift)
-        return term + added if self.at.fine_shift is None else term - added
+            whole = broadcast(cast(self._group_sum(row, group), F32), lanes)
+        term = self.at.weights.term(cast(total, F32), scales, whole)
+        acc[cell] = acc[cell] + op("mul_rounded", term, broadcast(self.at.x_scale[row, group], lanes))
 
     def _store_part(self, row: Index, rows: int, panel: Index, acc: Tensor) -> None:
         """Store as many lanes as there are outputs left."""

@@ -13,10 +13,12 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.machine.algorithms.block_products import in_tiles
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
 from tenon.machine.kernels.block_product import BlockProduct, block_product, packing
 from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
+from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, I32, I64, ROW_MAJOR, DType, TensorType
@@ -29,6 +31,7 @@ from tenon.network.ops.base import (
     Layouts,
     Operator,
     Output,
+    Scratch,
     Site,
     Step,
     Weights,
@@ -166,8 +169,17 @@ class BlockMatMul(Operator):
     def lower(self, site: Site) -> list[Step]:
         if not site.output.size:
             return []
-        kernel = block_product(self.product(site), site.machine)
-        return [Step(kernel, (Input(0), Input(1), Input(2), *packed(site, 3, self.format), Output()))]
+        s, weights = self.product(site), packed(site, 3, self.format)
+        if not in_tiles(s, site.machine):
+            kernel = block_product(s, site.machine)
+            return [Step(kernel, (Input(0), Input(1), Input(2), *weights, Output()))]
+        left, totals = Scratch("left", 4 * left_words(s)), list[Arg]()
+        steps = [Step(block_left(s), (Input(0), left))]
+        if s.weights.shifts:
+            totals.append(Scratch("totals", 4 * s.rows * s.groups))
+            steps.append(Step(block_totals(s), (Input(2), totals[0])))
+        args = (left, Input(1), *totals, *weights, Output())
+        return [*steps, Step(block_tiles(s, site.machine), args)]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

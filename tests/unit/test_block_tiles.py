@@ -1,0 +1,107 @@
+"""Products by weights in blocks by tiles in registers: bits, proofs, and where they are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tenon
+from check_kernels import check
+from clipped_kernels import ProvedClipped, results
+from gguf_models import DecoderFile
+from lowered import make_site, run_lowered
+from tenon.machine.algorithms.block_products import in_tiles
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels import block_tiles
+from tenon.machine.kernels.block_formats import FORMATS
+from tenon.machine.kernels.block_product import BlockProduct
+from tenon.machine.proofs.bounds import prove
+from tenon.machine.targets import find, host_cpu
+from tenon.network.graph.types import I64, TensorType
+from tenon.network.ops.block_product import BlockMatMul, quantised_case
+from tenon.network.ops.clipped import NeededExtent, NeededPositions
+
+ROW = find("x86-64-amx")
+MACHINE = ROW.machine
+CASES = {
+    "q8_0": (37, 35, 96),
+    "q4_0": (32, 32, 64),
+    "q4_1": (16, 16, 32),
+    "q5_0": (17, 16, 32),
+    "q5_1": (18, 20, 64),
+    "q4_k": (19, 18, 512),
+    "q5_k": (16, 20, 256),
+    "q6_k": (33, 16, 256),
+    "n4_32": (16, 16, 64),
+    "n8_128": (20, 16, 128),
+}
+"""Rows, outputs and columns: tiles that are not full, of rows and of outputs."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_those_of_the_reference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where groups are unpacked a block at a time, and rows are summed 32 at a time."""
+    rows, outputs, columns = CASES[name]
+    op, arrays = BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name])
+    steps = op.lower(make_site(op, arrays, MACHINE, (3,)))
+    assert steps[-1].kernel.name.startswith("block_tiles")
+    for step in steps:
+        prove(step.kernel)
+    (expected,) = op.evaluate(arrays)
+    np.testing.assert_array_equal(run_lowered(op, arrays, MACHINE, (3,))[0], expected)
+    monkeypatch.setattr(block_tiles, "_GROUPS", FORMATS[name].span // 32)
+    monkeypatch.setattr(block_tiles, "_MOST", 32)
+    block_tiles.block_tiles.cache_clear()
+    np.testing.assert_array_equal(run_lowered(op, arrays, MACHINE, (3,))[0], expected)
+    block_tiles.block_tiles.cache_clear()
+
+
+def test_the_second_check_accepts_what_is_proved() -> None:
+    arrays = quantised_case(18, 64, 18, FORMATS["q5_1"])
+    op = BlockMatMul("q5_1")
+    for step in op.lower(make_site(op, arrays, MACHINE, (3,))):
+        check(show(step.kernel))
+
+
+def test_rows_that_are_not_needed_are_left_out() -> None:
+    """What is needed has the same bits, and the loop over tiles of rows ends behind it."""
+    op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 32, FORMATS["q4_0"])
+    site = make_site(op, arrays, MACHINE, (3,))
+    (expected,) = op.evaluate(arrays)
+    for count in (0, 1, 17, 64):
+        cut = ProvedClipped(op, 4, (NeededPositions(0, 0, (NeededExtent(0),)),))
+        own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
+        got = results(cut, own, [*arrays, np.array(count)])
+        np.testing.assert_array_equal(got[:count], expected[:count])
+        assert "< min(4, (needed + 15 // 16))" in show(cut.lower(own)[-1].kernel)
+
+
+def test_tiles_are_chosen_by_rows() -> None:
+    def chosen(rows: int, format: str = "q4_0") -> bool:
+        return in_tiles(BlockProduct(format, rows, 2048, 2048), MACHINE)
+
+    assert [chosen(rows) for rows in (1, 4, 16, 64)] == [False, False, True, True]
+    assert not chosen(64, "n4_64_zeros")
+    assert not in_tiles(BlockProduct("q4_0", 64, 2048, 2048), find("x86-64-avx512-vnni").machine)
+
+
+NEEDED = ROW.host.features - {"amx_tile", "amx_bf16", "amx_int8"} if ROW.host else frozenset()
+
+
+@pytest.mark.skipif(not host_cpu.flags() >= NEEDED, reason="this processor lacks the vectors of the target")
+def test_a_decoder_has_the_same_bits_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the bodies of the instructions on a processor without tiles, by these on one that has them."""
+    monkeypatch.setattr(host_cpu, "flags", lambda: NEEDED | {"amx_tile", "amx_bf16", "amx_int8"})
+    file = DecoderFile("llama").file()
+    words = np.arange(40, dtype=np.int64)[None] % 32
+    logits = []
+    for target in ("x86-64-amx", "x86-64-avx512-vnni"):
+        bundle = tenon.compile(file, target=target, context=128, weight_format="q4_0")
+        own = [[call.kernel.name for call in each.calls] for each in (bundle.program, *bundle.more)]
+        tiles = [any(name.startswith("block_tiles") for name in names) for names in own]  # of one token, and of many
+        assert tiles == [False, target == "x86-64-amx"]
+        with tenon.open(bundle) as engine:
+            logits.append(engine.run({"tokens": words})["logits"])
+    np.testing.assert_array_equal(logits[0], logits[1])
