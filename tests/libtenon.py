@@ -12,9 +12,11 @@ import pytest
 
 from tenon.machine.targets import find
 from tenon.runtime.sdk import mace, save_sdk, tengine
-from tenon.runtime.sdk.libtenon import POSIX, RUNTIME, SOURCES, target_rows
+from tenon.runtime.sdk.libtenon import POSIX, RUNTIME, SOURCES, TEXT, target_rows
 
 CLIENTS = Path(__file__).parent / "c"
+SHARED = tuple(RUNTIME / name for name in ("threads.c", *TEXT))
+"""The files of libtenon that other programs have as well."""
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wcast-qual", "-Wundef", "-Werror")
 
 
@@ -27,6 +29,30 @@ BUILDS = (
 """Parameters of fixtures that make an SDK: the sanitizers that its libraries and programs have, or valgrind, which runs
 its programs."""
 VALGRIND = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite")
+LIBC_OF_CLIENT = (
+    "__libc_start_main",
+    "calloc",
+    "exit",
+    "fclose",
+    "fopen",
+    "fprintf",
+    "fread",
+    "free",
+    "fwrite",
+    "malloc",
+    "memcmp",
+    "bcmp",
+    "memset",
+    "stderr",
+    "stdin",
+    "stdout",
+    "strcmp",
+    "strncmp",
+)
+START_OF_AARCH64 = """\
+__asm__(".globl _start\\n_start:\\n mov x29, #0\\n ldr x1, [sp]\\n add x2, sp, #8\\n adrp x0, main\\n"
+        " add x0, x0, :lo12:main\\n mov x3, #0\\n mov x4, #0\\n mov x5, #0\\n mov x6, sp\\n bl __libc_start_main\\n");
+"""
 
 
 def needed(program: str) -> str:
@@ -63,7 +89,7 @@ def sanitized_client(name: str, out: Path, sanitizers: str) -> Path:
     sources = [folder / file for file in (*SOURCES, *POSIX)]
     includes = [f"-I{path}" for path in (out, folder, RUNTIME, RUNTIME / "include")]
     flags = ("-std=gnu99", "-g", "-O1", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", *includes)
-    files = (CLIENTS / f"{name}.c", *sources, RUNTIME / "threads.c")
+    files = (CLIENTS / f"{name}.c", *sources, *SHARED)
     succeeded(run(needed("gcc"), *flags, *files, "-lpthread", "-ldl", "-o", out / name))
     return out / name
 
@@ -84,7 +110,7 @@ def sdk_for_clients(folder: Path, sanitizers: str) -> Path:
     (work / "target_rows.h").write_text(target_rows(find("x86-64")))
     (work / "operator_rows.h").write_text(tengine.operator_rows())
     own, shared = RUNTIME / "libtenon", ("handle.c", "memory_pool.c", "platform_posix.c")
-    rebuilt_library(sdk, work, "libtenon.so.1", [own / name for name in (*SOURCES, *POSIX)] + [RUNTIME / "threads.c"])
+    rebuilt_library(sdk, work, "libtenon.so.1", [*(own / name for name in (*SOURCES, *POSIX)), *SHARED])
     names = [RUNTIME / "tengine" / name for name in tengine.SOURCES] + [own / name for name in shared]
     rebuilt_library(sdk, work, "libtengine-lite.so", names)
     names = [RUNTIME / "mace" / name for name in mace.SOURCES]

@@ -23,7 +23,7 @@ int main(int count, char **arguments) {
   static TENON_MEM_ALIGN(64) uint8_t network[WORDS_MUTABLE_MEM_SIZE], scratch[WORDS_ACTIVATIONS_MEM_SIZE];
   static TENON_MEM_ALIGN(64) uint8_t weights[WORDS_CONSTANT_MEM_SIZE], tables[1 << 20];
   words_sampling how = TENON_GREEDY;
-  words_text text = {tables, 0, weights, network, scratch, NULL, NULL};
+  words_text text = {tables, 0, weights, network, scratch, NULL, NULL, NULL};
   if (count != 4 || read_all("words.weights.bin", weights, sizeof weights) != sizeof weights) return 1;
   text.tables_size = read_all("words.text.bin", tables, sizeof tables);
   size_t size = words_text_memory(&text, strlen(arguments[1]));

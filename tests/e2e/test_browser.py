@@ -437,6 +437,7 @@ def test_page_goes_on_with_a_text(chromium: Session, tmp_path: Path) -> None:
         chromium.until(f"{RUNS} > {runs}")
         return str(chromium.evaluate("document.getElementById('text').textContent"))
 
+    chromium.evaluate("document.getElementById('plain').click()")
     with tenon.Generator(model, context=60, no_tuning=True) as generator:
         for prompt in ("the cat", "\u4f60\u597d <|end|> \u00fc"):
             wanted = generator.generate(prompt, max_tokens=20)
@@ -446,5 +447,16 @@ def test_page_goes_on_with_a_text(chromium: Session, tmp_path: Path) -> None:
     assert re.match(r"\d+ tokens, [\d.]+ per second", text_of(chromium, "times"))
     text("")
     assert text_of(chromium, "message") == "the prompt is empty or too long"
+    chromium.evaluate("document.getElementById('chat').click()")
+    messages = [{"role": "system", "content": "the mat"}]
+    chromium.evaluate("document.getElementById('system').value = 'the mat'")
+    with tenon.Generator(model, context=60, no_tuning=True) as generator:
+        for question in ("the cat", "\u4f60\u597d", "and"):
+            messages.append({"role": "user", "content": question})
+            wanted = generator.generate(messages, max_tokens=5, temperature=1.2, top_k=50, seed=5)
+            messages.append({"role": "assistant", "content": wanted.text})
+            text(question, most=5, temperature=1.2, topk=50, seed=5)
+            shown = chromium.evaluate("document.getElementById('talk').textContent")
+            assert shown == "".join(m["content"] for m in messages[1:])
     page = (folder / "words.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|src=[\"']|url\(|@import|<link|@[A-Z]+@", page)

@@ -21,6 +21,8 @@ from command_line import run_main
 from libtenon import (
     BUILDS,
     CLIENTS,
+    LIBC_OF_CLIENT,
+    START_OF_AARCH64,
     VALGRIND,
     checked,
     client,
@@ -51,31 +53,6 @@ from tenon.runtime.sdk.libtenon import RUNTIME
 MODEL = DIGITS / "digits.onnx"
 FORMS = ("digits", "digits.tenon", "fat.tenon", "memory:digits.tenon")
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
-
-LIBC_OF_CLIENT = (
-    "__libc_start_main",
-    "calloc",
-    "exit",
-    "fclose",
-    "fopen",
-    "fprintf",
-    "fread",
-    "free",
-    "fwrite",
-    "malloc",
-    "memcmp",
-    "bcmp",
-    "memset",
-    "stderr",
-    "stdin",
-    "stdout",
-    "strcmp",
-    "strncmp",
-)
-START_OF_AARCH64 = """\
-__asm__(".globl _start\\n_start:\\n mov x29, #0\\n ldr x1, [sp]\\n add x2, sp, #8\\n adrp x0, main\\n"
-        " add x0, x0, :lo12:main\\n mov x3, #0\\n mov x4, #0\\n mov x5, #0\\n mov x6, sp\\n bl __libc_start_main\\n");
-"""
 
 (OK, HANDLE, ARGUMENT, NOT_FOUND, SIZE, DAMAGED, MACHINE, _, SYSTEM, BUSY, STATE, UNSUPPORTED, NO_COMPILER) = range(13)
 
@@ -574,8 +551,8 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
     sdk = save_sdk(place / "aarch64", "aarch64")
     # 3 kB of these verify lists of parts, versions, and who owns files of caches; 7 kB are for GPUs and
     # networks that several devices share, 1 kB for limits of loops, 3 kB for inputs of changing size, and 1 kB for
-    # processors with SME, bf16 and AMX-FP16, and for barriers.
-    assert (sdk / "lib" / "libtenon.so").stat().st_size < 93_500
+    # processors with SME, bf16 and AMX-FP16, and for barriers; 16 kB go on with texts by language models.
+    assert (sdk / "lib" / "libtenon.so").stat().st_size < 110_000
     target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
     row = replace(target, triple="aarch64-linux-gnu")
     texts = {

@@ -10,8 +10,9 @@ from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, size_ranges
 
 SOURCES = (
-    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_generate.h"),
-    *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_generate.c"),
+    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_output.h", "text_generate.h"),
+    *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_chat.c"),
+    *("text_output.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
@@ -45,7 +46,13 @@ typedef struct {{
   uint8_t *mutableWeight, *activations;
   int (*run)(void *runner, int entry); /* runs an entry point; NULL: in the calling thread */
   void *runner;
+  const char *const *stop; /* strings before which a text ends, the last one NULL; or NULL */
 }} {name}_text;
+
+/* A message of a conversation, in UTF-8; the role is "system", "user" or "assistant". */
+typedef struct {{
+  const char *role, *content;
+}} {name}_message;
 
 /* How the next token is chosen, as tenon.Sampling. */
 typedef struct {{
@@ -59,9 +66,16 @@ typedef struct {{
 #define TENON_GREEDY {{0, 1, 0, 1, 0, 0, 0, 64, 0}} /* the most probable token */
 #endif
 
-/* What {name}_generate returns instead of a number: the prompt is empty, or has more tokens than fit; the tables are
-   damaged; `size` is too small; the network failed. */
-enum {{ {name}_TEXT_LONG = -1, {name}_TEXT_DAMAGED = -2, {name}_TEXT_NO_MEMORY = -3, {name}_TEXT_FAILED = -4 }};
+/* What functions return instead of a number: the prompt is empty, or has more tokens than fit; the tables are damaged;
+   `size` is too small; the network failed; the tables have no chat template, or it does not take these messages. */
+enum {{
+  {name}_TEXT_LONG = -1, {name}_TEXT_DAMAGED = -2, {name}_TEXT_NO_MEMORY = -3, {name}_TEXT_FAILED = -4,
+  {name}_TEXT_NO_CHAT = -5
+}};
+
+/* The values of sampling that the model's file recommends (greedy where it recommends none); `state` stays.  Returns 0,
+   or {name}_TEXT_DAMAGED. */
+int {name}_recommended(const {name}_text *text, {name}_sampling *sampling);
 
 /* The bytes of memory that {name}_generate needs for a prompt of `length` bytes; 0 for damaged tables. */
 size_t {name}_text_memory(const {name}_text *text, size_t length);
@@ -72,6 +86,15 @@ size_t {name}_text_memory(const {name}_text *text, size_t length);
 long {name}_generate(const {name}_text *text, {name}_sampling *sampling, const char *prompt, long most,
                      int (*piece)(const char *piece, size_t length, void *user), void *user, void *memory,
                      size_t size);
+
+/* The same for a conversation: answers the last of `count` messages, which are one of the system, if any, and then of
+   user and assistant in turn.  The tokens that `memory` begins with stay there from call to call, and `*kept` of them
+   are in the caches: 0 at first, and for other memory.  What the next conversation has in common with them is not
+   computed again.  `memory` may have been moved, as by realloc. */
+size_t {name}_chat_memory(const {name}_text *text, const {name}_message *messages, size_t count);
+long {name}_chat(const {name}_text *text, {name}_sampling *sampling, const {name}_message *messages, size_t count,
+                 long most, int (*piece)(const char *piece, size_t length, void *user), void *user, size_t *kept,
+                 void *memory, size_t size);
 
 /* The entry points that `run` is given the numbers of, as functions of threads (threads of one's own: {name}_phase). */
 enum {{ {name}_ENTRIES = {entries} }};
@@ -85,6 +108,15 @@ extern {name}_next_function *const {name}_text_nexts[{name}_ENTRIES];
 #endif
 
 #endif
+"""
+
+_HEAD = """\
+/* Goes on with a text, see {name}_text.h. */
+
+#include "{name}_text.h"
+
+#define TEXT_MESSAGE {name}_message
+
 """
 
 _ENTRY = """\
@@ -116,25 +148,78 @@ static TextDecoder decoder_of(const {name}_text *text) {{
   return decoder;
 }}
 
-size_t {name}_text_memory(const {name}_text *text, size_t length) {{
-  TenonText tables;
-  TextDecoder decoder = decoder_of(text);
-  if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return 0;
-  return tenon_text_memory(&tables, &decoder, length);
-}}
-
-long {name}_generate(const {name}_text *text, {name}_sampling *sampling, const char *prompt, long most,
-                     int (*piece)(const char *piece, size_t length, void *user), void *user, void *memory,
+/* Goes on with a prompt, with the fields of `request` that say so. */
+static long generate(const {name}_text *text, {name}_sampling *sampling, TextRequest request, void *memory,
                      size_t size) {{
   TenonText tables;
+  TextResult result;
   TextDecoder decoder = decoder_of(text);
   TenonSampling how = {{sampling->temperature, sampling->top_p, sampling->min_p, sampling->repetition_penalty,
                        sampling->presence_penalty, sampling->frequency_penalty, sampling->top_k, sampling->recent,
                        sampling->state}};
   if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return {name}_TEXT_DAMAGED;
-  long made = tenon_text_generate(&tables, &decoder, &how, prompt, strlen(prompt), most, piece, user, memory, size);
+  request.stop = text->stop;
+  long made = tenon_text_generate(&tables, &decoder, &how, &request, memory, size, &result);
   sampling->state = how.state;
   return made;
+}}
+
+int {name}_recommended(const {name}_text *text, {name}_sampling *sampling) {{
+  TenonText tables;
+  TenonSampling how = TENON_GREEDY;
+  if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return {name}_TEXT_DAMAGED;
+  tenon_text_sampling(&tables, &how);
+  sampling->temperature = how.temperature;
+  sampling->top_p = how.top_p;
+  sampling->min_p = how.min_p;
+  sampling->repetition_penalty = how.repetition_penalty;
+  sampling->presence_penalty = how.presence_penalty;
+  sampling->frequency_penalty = how.frequency_penalty;
+  sampling->top_k = how.top_k;
+  sampling->recent = how.recent;
+  return 0;
+}}
+
+size_t {name}_text_memory(const {name}_text *text, size_t length) {{
+  TenonText tables;
+  TextDecoder decoder = decoder_of(text);
+  if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return 0;
+  return tenon_text_memory(&tables, &decoder, length, text->stop);
+}}
+
+long {name}_generate(const {name}_text *text, {name}_sampling *sampling, const char *prompt, long most,
+                     int (*piece)(const char *piece, size_t length, void *user), void *user, void *memory,
+                     size_t size) {{
+  TextRequest request = {{prompt, 0, 1, NULL, most, NULL, piece, user}};
+  request.length = strlen(prompt);
+  return generate(text, sampling, request, memory, size);
+}}
+
+/* The bytes of a conversation, which are written to `to` unless it is NULL; a number below 0 if it cannot be. */
+static long conversation(const {name}_text *text, const {name}_message *messages, size_t count, char *to) {{
+  TenonText tables;
+  if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return {name}_TEXT_DAMAGED;
+  long length = tenon_text_conversation(&tables, messages, count, to);
+  return length < 0 ? {name}_TEXT_NO_CHAT : length;
+}}
+
+size_t {name}_chat_memory(const {name}_text *text, const {name}_message *messages, size_t count) {{
+  long length = conversation(text, messages, count, NULL);
+  return length < 0 ? 0 : {name}_text_memory(text, (size_t)length) + (size_t)length;
+}}
+
+long {name}_chat(const {name}_text *text, {name}_sampling *sampling, const {name}_message *messages, size_t count,
+                 long most, int (*piece)(const char *piece, size_t length, void *user), void *user, size_t *kept,
+                 void *memory, size_t size) {{
+  long length = conversation(text, messages, count, NULL);
+  if (length < 0) return length;
+  size_t need = {name}_text_memory(text, (size_t)length);
+  if (size < need + (size_t)length) return {name}_TEXT_NO_MEMORY;
+  TextRequest request = {{NULL, 0, 0, NULL, most, kept, piece, user}};
+  request.prompt = (char *)memory + need;
+  request.length = (size_t)length;
+  conversation(text, messages, count, (char *)memory + need);
+  return generate(text, sampling, request, memory, need);
 }}
 """
 
@@ -149,15 +234,15 @@ def text_source(manifest: Manifest, model: TextModel, runtime: Mapping[str, str]
     the header is static.  ``runtime`` are the files ``SOURCES``."""
     name = manifest.name
     parts = [_INCLUDE.sub("", _SHARED_FUNCTION.sub("static ", runtime[file])) for file in SOURCES]
-    head = f'/* Goes on with a text, see {name}_text.h. */\n\n#include "{name}_text.h"\n\n'
-    return head + "\n".join(parts) + "\n" + _ENTRY.format(**_words(manifest, model))
+    return _HEAD.format(name=name) + "\n".join(parts) + "\n" + _ENTRY.format(**_words(manifest, model))
 
 
-def text_description(manifest: Manifest, model: TextModel) -> dict[str, object]:
-    """The properties of a language model that a page needs."""
+def text_description(manifest: Manifest, model: TextModel, *, chat: bool) -> dict[str, object]:
+    """The properties of a language model that a page needs; ``chat``: whether its tables have a chat template."""
     words = _words(manifest, model)
     origin = manifest.origin.file if manifest.origin else ""
-    return {"name": manifest.name, "model": origin, **{key: words[key] for key in ("vocabulary", "context")}}
+    sizes = {key: words[key] for key in ("vocabulary", "context")}
+    return {"name": manifest.name, "model": origin, "chat": chat, **sizes}
 
 
 def _words(manifest: Manifest, model: TextModel) -> dict[str, object]:

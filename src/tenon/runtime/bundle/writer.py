@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tenon import __version__
 from tenon.atomic_write import write
 from tenon.compilation import Compilation
-from tenon.errors import InputError, InternalError, UnsupportedError, guarded
+from tenon.errors import InputError, InternalError, UnsupportedError, guarded, warn
 from tenon.formats.wire.encryption import Key, read_key
 from tenon.machine.codegen.backend import Unit
 from tenon.machine.codegen.backend import find as find_backend
@@ -30,6 +30,7 @@ from tenon.options import PARTS, Emit
 from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description, webgpu_description
+from tenon.runtime.bundle.c_tables import CTables, c_tables, tables_file, usual_tables
 from tenon.runtime.bundle.container import SUFFIX, container, parts_of
 from tenon.runtime.bundle.encrypted_files import encrypted_container
 from tenon.runtime.bundle.folder import write_folder
@@ -67,8 +68,6 @@ from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, stati
 from tenon.runtime.bundle.text_entry import SOURCES as TEXT_SOURCES
 from tenon.runtime.bundle.text_entry import text_description, text_header, text_source
 from tenon.runtime.bundle.weights import weights_text
-from tenon.runtime.text.text_tables import text_tables
-from tenon.runtime.text.tokenizer import definition_of
 from tenon.runtime.web import WebGpuForm, npm_package, page, text_page
 from tenon.runtime.web.npm import tarball_name
 
@@ -241,24 +240,28 @@ class Bundle:
     def _text_parts(self) -> tuple[str, bytes, dict[str, bytes], bytes, str, bytes]:
         """The files that programs of a language model are made of."""
         headers = {f"{self.name}.h": self.header.encode(), **self._text_header()}
-        return self.name, self.object, headers, self.weights, self._text_source(), self.text_tables
+        return self.name, self.object, headers, self.weights, self._text_source(), self.text_tables.content
 
     def _text_page(self) -> str:
         assert self.text is not None
         module = link.text_web_module(self.compiler, self.target, *self._text_parts())
-        return text_page(text_description(self.interface, self.text), self.text.generation, module)
+        about = text_description(self.interface, self.text, chat=self.text_tables.chat)
+        return text_page(about, self.text.generation, module)
 
     @cached_property
-    def text_tables(self) -> bytes:
-        """The tokenizer of a language model as tables for C.  Raises UnsupportedError for what the functions in C lack,
-        InputError for other networks."""
+    def text_tables(self) -> CTables:
+        """The tokenizer and the chat template of a language model as tables for C.  Raises UnsupportedError for a
+        tokenizer that the functions in C lack, InputError for other networks."""
         if not self._answers_text or self.text is None:
             raise InputError(f"'{self.name}' is no language model with a tokenizer: leave out --emit text")
-        return text_tables(definition_of(self.text), self.text.eos, self.target.byte_order)
+        tables = c_tables(self.text, self.target.byte_order)
+        if tables.problem:
+            warn(f"{self.name}: programs have no conversations, only prompts: {tables.problem}")
+        return tables
 
     def _text_entry(self) -> dict[str, bytes]:
         """The C files that go on with a text, and their tables."""
-        tables = {f"{self.name}.text.bin": self.text_tables}
+        tables = {tables_file(self.name): self.text_tables.content}
         return {**self._text_header(), f"{self.name}_text.c": self._text_source().encode(), **tables}
 
     def _tables(self) -> dict[str, str]:
@@ -397,6 +400,8 @@ class Bundle:
             files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:
             files[library_name(name, self.target) or name] = self.library
+            tables = usual_tables(self.text, self.target.byte_order)
+            files |= {tables_file(name): tables} if tables else {}
         if "ir" in parts:
             programs = (self.program, *self.more)
             unit = find_backend("ir_text").program(programs, f"{name}.h")

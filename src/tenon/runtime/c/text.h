@@ -29,7 +29,8 @@ enum {
   TEXT_NAMES, TEXT_PIECE_STARTS, TEXT_PIECES, TEXT_NAME_MASK, TEXT_NAME_SLOTS, TEXT_PAIR_MASK, TEXT_PAIR_SLOTS,
   TEXT_PAIRS, TEXT_BYTE_TOKENS, TEXT_SCORES, TEXT_SPECIAL_COUNT, TEXT_SPECIAL_ROWS, TEXT_SPECIAL_BITS, TEXT_FIRST,
   TEXT_FIRST_TOKENS, TEXT_LAST, TEXT_LAST_TOKENS, TEXT_ENDS, TEXT_END_TOKENS, TEXT_LONGEST_WORD, TEXT_FORM_PAGES,
-  TEXT_FORM_NUMBERS, TEXT_FORM_ENTRIES, TEXT_FORM_POINTS, TEXT_FORM_PAIR_COUNT, TEXT_FORM_PAIRS, TEXT_HEAD
+  TEXT_FORM_NUMBERS, TEXT_FORM_ENTRIES, TEXT_FORM_POINTS, TEXT_FORM_PAIR_COUNT, TEXT_FORM_PAIRS, TEXT_CHAT,
+  TEXT_CHAT_TEXTS, TEXT_SAMPLING, TEXT_HEAD
 };
 
 /* Open tables of `size` bytes.  Returns 0, or TENON_TEXT_NO_TABLES. */
@@ -61,9 +62,33 @@ typedef struct {
 /* The most probable token, without penalties. */
 #define TENON_GREEDY {0, 1, 0, 1, 0, 0, 0, 64, 0}
 
+/* The values that the model's file recommends; the most probable token where it recommends none.  `state` stays. */
+void tenon_text_sampling(const TenonText *text, TenonSampling *sampling);
+
 /* The next token, from `logits` [size], which are changed, after `count` tokens.  `work` is memory for `size` numbers
    of 8 and `size` of 4 bytes, at a multiple of 8. */
 uint32_t tenon_text_choose(TenonSampling *sampling, float *logits, uint32_t size, const uint32_t *tokens, size_t count,
                            void *work);
+
+/* A message of a conversation, both in UTF-8: `role` is "system", "user" or "assistant".  TEXT_MESSAGE may name a type of
+   the program's that is alike. */
+#ifdef TEXT_MESSAGE
+typedef TEXT_MESSAGE TextMessage;
+#else
+typedef struct {
+  const char *role, *content;
+} TextMessage;
+#endif
+
+/* What tenon_text_conversation returns instead of a number of bytes. */
+enum {
+  TENON_TEXT_NO_TEMPLATE = -1, /* the tables have no chat template */
+  TENON_TEXT_NO_SYSTEM = -2,   /* the template takes no message of the system */
+  TENON_TEXT_WRONG_ROLE = -3   /* messages are not (system) user assistant user ... user */
+};
+
+/* The bytes of a conversation by the model's chat template, with the beginning of an answer to its last message, which
+   are written to `to` unless it is NULL.  See runtime/text/chat_form.py. */
+long tenon_text_conversation(const TenonText *text, const TextMessage *messages, size_t count, char *to);
 
 #endif

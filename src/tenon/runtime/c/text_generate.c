@@ -1,17 +1,18 @@
 #include "text_generate.h"
 #include <string.h>
 
-/* Bytes of characters that are not complete yet. */
-typedef struct {
-  char bytes[4];
-  size_t count;
-} Held;
-
 static int64_t *number_at(const TextDecoder *d, size_t offset) { return (int64_t *)(void *)(d->memory + offset); }
 
-size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t length) {
+/* Bytes of the tokens in the caches, and of those of a prompt. */
+static size_t token_bytes(const TextDecoder *d) { return ((size_t)d->context + 2) / 2 * 2 * sizeof(uint32_t); }
+
+static size_t held_bytes(const TenonText *text, const char *const *stop) {
+  return (tenon_text_held_bytes(stop, text->head[TEXT_LONGEST]) + 7) / 8 * 8;
+}
+
+size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t length, const char *const *stop) {
   size_t sampling = (size_t)d->vocabulary * (sizeof(uint64_t) + sizeof(uint32_t)), encoding = tenon_text_work(text, length);
-  return ((size_t)d->context + 2) / 2 * 2 * sizeof(uint32_t) + (encoding > sampling ? encoding : sampling) + 8;
+  return 2 * token_bytes(d) + held_bytes(text, stop) + (encoding > sampling ? encoding : sampling) + 8;
 }
 
 /* The entry point for the most tokens of those that are left. */
@@ -52,59 +53,65 @@ static float *logits_of(const TextDecoder *d, const uint32_t *tokens, long count
   return logits;
 }
 
-/* The bytes of the character that begins with a byte; 1 for a byte that begins none. */
-static size_t character(unsigned char first) {
-  return first < 0xc2 || first > 0xf4 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+/* How many tokens of the caches stay: those that the prompt begins with, too, without its last one. */
+static size_t common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length) {
+  size_t same = 0;
+  while (same < count && same + 1 < length && tokens[same] == prompt[same]) same++;
+  return same;
 }
 
-/* Give the bytes that are held. */
-static int release(Held *held, TextPieces *pieces, void *user) {
-  size_t count = held->count;
-  held->count = 0;
-  return count > 0 && pieces(held->bytes, count, user);
-}
+/* A text that is being generated: `count` tokens, of which `past` are in the caches. */
+typedef struct {
+  const TenonText *text;
+  const TextDecoder *decoder;
+  TenonSampling *sampling;
+  uint32_t *tokens;
+  size_t count, past;
+  TextOutput output;
+  void *work;
+} Generation;
 
-/* Give the whole characters of a piece, and hold the rest back.  Bytes that are no UTF-8 are given as they are. */
-static int give(Held *held, const char *piece, size_t length, TextPieces *pieces, void *user) {
-  int ended = 0;
-  while (held->count > 0 && length > 0 && !ended) {
-    if (((unsigned char)*piece & 0xc0) == 0x80) {
-      held->bytes[held->count++] = *piece++;
-      length--;
-      if (held->count < character((unsigned char)held->bytes[0])) continue;
-    }
-    ended = release(held, pieces, user);
-  }
-  size_t whole = length;
-  for (size_t back = 1; back <= 3 && back <= length; back++) {
-    unsigned char byte = (unsigned char)piece[length - back];
-    if (character(byte) > back) whole = length - back;
-    if (byte < 0x80 || byte >= 0xc0) break;
-  }
-  if (whole > 0 && !ended) ended = pieces(piece, whole, user);
-  for (; whole < length; whole++) held->bytes[held->count++] = piece[whole];
-  return ended;
-}
-
-long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampling *sampling, const char *prompt,
-                         size_t length, long most, TextPieces *pieces, void *user, void *memory, size_t size) {
-  uint32_t *tokens = (uint32_t *)memory;
-  void *work = tokens + ((size_t)d->context + 2) / 2 * 2;
-  Held held = {{0}, 0};
-  if (size < tenon_text_memory(text, d, length)) return TENON_TEXT_NO_MEMORY;
-  long count = tenon_text_encode(text, prompt, length, 1, tokens, (size_t)d->context, work), made = 0, past = 0;
-  if (count <= 0 || count >= d->context) return TENON_TEXT_LONG;
-  for (int ended = 0; made != most && !ended && past < d->context; made++) {
-    float *logits = logits_of(d, tokens + past, count - past, past);
+/* Choose up to `most` tokens, and say why there are no more; the number of them. */
+static long go_on(Generation *g, long most, TextEnd *end) {
+  const TextDecoder *d = g->decoder;
+  long made = 0;
+  *end = TEXT_LENGTH;
+  while (made != most && *end == TEXT_LENGTH) {
+    float *logits = logits_of(d, g->tokens + g->past, (long)(g->count - g->past), (long)g->past);
     if (logits == NULL) return TENON_TEXT_FAILED;
-    past = count;
-    uint32_t token = tenon_text_choose(sampling, logits, d->vocabulary, tokens, (size_t)count, work);
-    if (tenon_text_ends(text, token)) break;
+    g->past = g->count;
+    uint32_t token = tenon_text_choose(g->sampling, logits, d->vocabulary, g->tokens, g->count, g->work);
+    *end = TEXT_STOP;
+    if (tenon_text_ends(g->text, token)) break;
     size_t bytes;
-    const char *piece = tenon_text_piece(text, token, &bytes);
-    ended = give(&held, piece, bytes, pieces, user);
-    tokens[count++] = token;
+    const char *piece = tenon_text_piece(g->text, token, &bytes);
+    g->tokens[g->count++] = token;
+    made++;
+    tenon_text_put(&g->output, piece, bytes);
+    const int is_full = made != most && g->past >= (size_t)d->context;
+    if (!g->output.has_stopped) *end = g->output.is_ended ? TEXT_CANCELLED : is_full ? TEXT_CONTEXT : TEXT_LENGTH;
   }
-  release(&held, pieces, user);
+  return made;
+}
+
+long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampling *sampling, const TextRequest *request,
+                         void *memory, size_t size, TextResult *result) {
+  uint8_t *at = (uint8_t *)memory;
+  uint32_t *tokens = (uint32_t *)memory, *prompt = (uint32_t *)(void *)(at + token_bytes(d));
+  Generation g = {text, d, sampling, tokens, 0, 0, {request->pieces, request->user, request->stop, NULL, {0}, 0, 0, 0, 0},
+                  at + 2 * token_bytes(d) + held_bytes(text, request->stop)};
+  g.output.held = (char *)at + 2 * token_bytes(d);
+  if (size < tenon_text_memory(text, d, request->length, request->stop)) return TENON_TEXT_NO_MEMORY;
+  const long count = tenon_text_encode(text, request->prompt, request->length, request->special, prompt,
+                                       (size_t)d->context, g.work);
+  if (count <= 0 || count >= d->context) return TENON_TEXT_LONG;
+  g.count = (size_t)count;
+  g.past = request->kept != NULL ? common(tokens, *request->kept, prompt, g.count) : 0;
+  result->prompt = count;
+  result->reused = (long)g.past;
+  memcpy(tokens, prompt, g.count * sizeof *tokens);
+  const long made = go_on(&g, request->most, &result->end);
+  if (request->kept != NULL) *request->kept = made < 0 ? 0 : g.past;
+  tenon_text_finish(&g.output);
   return made;
 }

@@ -4,6 +4,7 @@
 #define TENON_TEXT_GENERATE_H
 
 #include "text.h"
+#include "text_output.h"
 
 /* Where the inputs and outputs of an entry point lie in the mutable region; TEXT_NOWHERE for those that it lacks. */
 #define TEXT_NOWHERE ((size_t)-1)
@@ -28,16 +29,34 @@ typedef struct {
 /* What generation returns instead of a number of tokens. */
 enum { TENON_TEXT_LONG = -1, TENON_TEXT_DAMAGED = -2, TENON_TEXT_NO_MEMORY = -3, TENON_TEXT_FAILED = -4 };
 
-/* Given a piece of the text, whole characters of UTF-8 (but bytes of a model that are none); what is not 0 ends the
-   text. */
-typedef int TextPieces(const char *piece, size_t length, void *user);
+/* What to go on with, and until when. */
+typedef struct {
+  const char *prompt;
+  size_t length;
+  int special;             /* whether the tokens that the model expects around every text are added */
+  const char *const *stop; /* strings before which the text ends, the last one NULL; or NULL */
+  long most;               /* tokens; negative: until the text ends or the caches are full */
+  size_t *kept;            /* how many of the tokens that `memory` begins with are in the caches, from call to call: 0 at
+                              first; or NULL */
+  TextPieces *pieces;
+  void *user;
+} TextRequest;
+
+/* Why a text ended: by a token or a string of `stop`, after `most` tokens, because the caches are full, or because the
+   function for its pieces wanted no more. */
+typedef enum { TEXT_STOP, TEXT_LENGTH, TEXT_CONTEXT, TEXT_CANCELLED } TextEnd;
+
+typedef struct {
+  long prompt, reused; /* tokens of the prompt, and of these those that the caches had */
+  TextEnd end;
+} TextResult;
 
 /* The bytes of working memory for a prompt of `length` bytes. */
-size_t tenon_text_memory(const TenonText *text, const TextDecoder *decoder, size_t length);
+size_t tenon_text_memory(const TenonText *text, const TextDecoder *decoder, size_t length, const char *const *stop);
 
-/* Go on with a prompt, by `most` tokens at most (negative: until the text ends or the caches are full), and give the
-   text to `pieces`.  Returns the number of tokens, or one of the numbers above. */
-long tenon_text_generate(const TenonText *text, const TextDecoder *decoder, TenonSampling *sampling, const char *prompt,
-                         size_t length, long most, TextPieces *pieces, void *user, void *memory, size_t size);
+/* Go on with a prompt; `memory` are `size` bytes at a multiple of 8.  Returns the number of tokens, or one of the numbers
+   above. */
+long tenon_text_generate(const TenonText *text, const TextDecoder *decoder, TenonSampling *sampling,
+                         const TextRequest *request, void *memory, size_t size, TextResult *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* Main program of language models: goes on with a prompt and prints the text as it is generated.
+/* Main program of language models: goes on with a prompt, or answers messages, and prints the text as it is generated.
    Exit status: 0, or 2 after one line on standard error. */
 
 #include <errno.h>
@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef _WIN32
+#include <io.h>
+#define isatty _isatty
+#else
+#include <unistd.h>
+#endif
 #include TENON_TEXT_HEADER
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
@@ -39,25 +45,43 @@ static double number(const char *option, const char *text, double least, double 
   return value;
 }
 
+/* Text that grows: a line that is typed, or an answer. */
+typedef struct {
+  char *text;
+  size_t size, room;
+} Growing;
+
+static void add(Growing *to, const char *bytes, size_t count) {
+  while (to->size + count + 1 > to->room)
+    if ((to->text = realloc(to->text, to->room = 2 * to->room + 256)) == NULL) fail("there is no memory for a text", "");
+  memcpy(to->text + to->size, bytes, count);
+  to->text[to->size += count] = 0;
+}
+
+/* `user` is NULL, or the Growing that keeps the text as well. */
 static int print(const char *piece, size_t length, void *user) {
-  (void)user;
+  if (user != NULL) add(user, piece, length);
   fwrite(piece, 1, length, stdout);
   return fflush(stdout) != 0;
 }
 
 static const char HELP[] =
-    " [options] PROMPT\n\nGoes on with a text.  Without PROMPT, it is read from standard input.\n\n"
+    " [options] PROMPT\n\nGoes on with a text, or answers messages.  Without PROMPT, it is read from standard input.\n\n"
+    "  --chat                  answer PROMPT, or without it each line of standard input; a backslash at the end\n"
+    "                          goes on in the next line, and /reset begins a new conversation\n"
+    "  --system TEXT           the message of the system, with --chat\n"
     "  --max-tokens N          most tokens (until the text ends)\n"
-    "  --temperature T         0 takes the most probable token (0)\n"
-    "  --top-k N               choose among so many tokens; 0: all (0)\n"
-    "  --top-p P               choose among the tokens whose probabilities add up to this (1)\n"
-    "  --min-p P               least probability relative to the most probable token (0)\n"
-    "  --repetition-penalty R  divides the logits of tokens that occurred (1)\n"
+    "  --stop TEXT             ends the text before this; can be repeated\n"
+    "  --temperature T         0 takes the most probable token\n"
+    "  --top-k N               choose among so many tokens; 0: all\n"
+    "  --top-p P               choose among the tokens whose probabilities add up to this\n"
+    "  --min-p P               least probability relative to the most probable token\n"
+    "  --repetition-penalty R  divides the logits of tokens that occurred\n"
     "  --seed N                makes choices repeatable (the time)\n"
 #ifdef TENON_THREAD_POOL
     "  --threads N             threads (1)\n"
 #endif
-    ;
+    "\nOptions that are not given have the values that the model's file recommends.\n";
 
 #ifdef TENON_THREAD_POOL
 static TenonThreadPool *pools[OF_BUNDLE(_ENTRIES)];
@@ -75,29 +99,105 @@ static int run(void *runner, int entry) {
 }
 #endif
 
-static char *standard_input(void) {
-  size_t room = 1 << 12, size = 0;
-  char *text = malloc(room);
-  while (text != NULL) {
-    size += fread(text + size, 1, room - size - 1, stdin);
-    if (size + 1 < room) break;
-    text = realloc(text, room *= 2);
+static const char *standard_input(void) {
+  Growing text = {NULL, 0, 0};
+  char part[1 << 12];
+  for (size_t size; (size = fread(part, 1, sizeof part, stdin)) > 0;) add(&text, part, size);
+  add(&text, "", 0);
+  while (text.size > 0 && text.text[text.size - 1] == '\n') text.text[--text.size] = 0;
+  return text.text;
+}
+
+/* The next message that is typed; NULL at the end of the input. */
+static char *typed_message(void) {
+  Growing text = {NULL, 0, 0};
+  char part[1 << 12];
+  if (isatty(0)) fputs("> ", stderr);
+  while (fgets(part, sizeof part, stdin) != NULL) {
+    add(&text, part, strlen(part));
+    if (text.text[text.size - 1] != '\n') continue;
+    text.text[--text.size] = 0;
+    if (text.size == 0 || text.text[text.size - 1] != '\\') break;
+    text.text[text.size - 1] = '\n';
   }
-  if (text == NULL) fail("there is no memory for the prompt", "");
-  while (size > 0 && text[size - 1] == '\n') size--;
-  text[size] = 0;
-  return text;
+  return text.text;
+}
+
+/* Settings and messages of a conversation, and memory that keeps its tokens. */
+typedef struct {
+  const OF_BUNDLE(_text) *text;
+  OF_BUNDLE(_sampling) *how;
+  long most;
+  const char *system;
+  OF_BUNDLE(_message) *messages;
+  size_t count, room, kept;
+  void *memory;
+} Conversation;
+
+static void check(long made) {
+  switch (made) {
+    case OF_BUNDLE(_TEXT_LONG): fail("the prompt is empty or too long", "");
+    case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
+    case OF_BUNDLE(_TEXT_NO_CHAT): fail("the model has no chat template, or it takes no message of the system", "--chat");
+    default: break;
+  }
+  if (printf("\n") < 0 || fflush(stdout) != 0) fail(strerror(errno), "cannot write the text");
+}
+
+static void say(Conversation *c, const char *role, const char *content) {
+  if (c->count == c->room) {
+    c->messages = realloc(c->messages, (c->room = 2 * c->room + 8) * sizeof *c->messages);
+    if (c->messages == NULL) fail("there is no memory for messages", "");
+  }
+  c->messages[c->count].role = role;
+  c->messages[c->count++].content = content;
+}
+
+static void begin(Conversation *c) {
+  c->count = 0;
+  if (c->system != NULL) say(c, "system", c->system);
+}
+
+static void answer(Conversation *c, const char *message) {
+  Growing text = {NULL, 0, 0};
+  say(c, "user", message);
+  const size_t size = OF_BUNDLE(_chat_memory)(c->text, c->messages, c->count);
+  if ((c->memory = realloc(c->memory, size + 1)) == NULL) fail("there is not enough memory", "");
+  add(&text, "", 0);
+  check(OF_BUNDLE(_chat)(c->text, c->how, c->messages, c->count, c->most, print, &text, &c->kept, c->memory, size));
+  say(c, "assistant", text.text);
+}
+
+static void converse(Conversation *c) {
+  begin(c);
+  for (char *line; (line = typed_message()) != NULL;) {
+    if (strcmp(line, "/reset") == 0) begin(c);
+    else if (*line != 0) answer(c, line);
+  }
+}
+
+static void complete(const OF_BUNDLE(_text) *text, OF_BUNDLE(_sampling) *how, const char *prompt, long most) {
+  const size_t size = OF_BUNDLE(_text_memory)(text, strlen(prompt));
+  void *memory = malloc(size + 1);
+  if (memory == NULL) fail("there is not enough memory", "");
+  check(OF_BUNDLE(_generate)(text, how, prompt, most, print, NULL, memory, size));
 }
 
 int main(int count, char **arguments) {
-  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL};
+  const char **stop = calloc((size_t)count + 1, sizeof *stop), *prompt = NULL;
+  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL, stop};
   OF_BUNDLE(_sampling) how = TENON_GREEDY;
-  const char *prompt = NULL;
-  long most = -1;
+  Conversation talk = {&text, &how, -1, NULL, NULL, 0, 0, 0, NULL};
+  int stops = 0, chat = 0;
+  if (stop == NULL || OF_BUNDLE(_recommended)(&text, &how) != 0) fail("there is not enough memory", "");
   how.state = (uint64_t)time(NULL);
   for (int i = 1; i < count; i++) {
     const char *option = arguments[i];
     if (strcmp(option, "--help") == 0) return printf("usage: %s%s", STRING(TENON_ENTRY), HELP) < 0;
+    if (strcmp(option, "--chat") == 0) {
+      chat = 1;
+      continue;
+    }
     if (strncmp(option, "--", 2) != 0) {
       if (prompt != NULL) fail("give one prompt, in quotes", option);
       prompt = option;
@@ -105,7 +205,9 @@ int main(int count, char **arguments) {
     }
     if (++i == count) fail("it needs a value, or is no option: try --help", option);
     const char *value = arguments[i];
-    if (strcmp(option, "--max-tokens") == 0) most = (long)number(option, value, 0, 1e9);
+    if (strcmp(option, "--max-tokens") == 0) talk.most = (long)number(option, value, 0, 1e9);
+    else if (strcmp(option, "--stop") == 0) stop[stops++] = value;
+    else if (strcmp(option, "--system") == 0) talk.system = value;
     else if (strcmp(option, "--temperature") == 0) how.temperature = number(option, value, 0, 100);
     else if (strcmp(option, "--top-k") == 0) how.top_k = (uint32_t)number(option, value, 0, 1e9);
     else if (strcmp(option, "--top-p") == 0) how.top_p = number(option, value, 0, 1);
@@ -118,15 +220,14 @@ int main(int count, char **arguments) {
 #endif
     else fail("there is no such option: try --help", option);
   }
-  if (prompt == NULL) prompt = standard_input();
-  size_t size = OF_BUNDLE(_text_memory)(&text, strlen(prompt));
-  void *memory = malloc(size + 1);
-  if (memory == NULL) fail("there is not enough memory", "");
-  switch (OF_BUNDLE(_generate)(&text, &how, prompt, most, print, NULL, memory, size)) {
-    case OF_BUNDLE(_TEXT_LONG): fail("the prompt is empty or too long", "");
-    case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
-    default: break;
+  if (!chat && talk.system != NULL) fail("it belongs to --chat", "--system");
+  if (chat && prompt == NULL) {
+    converse(&talk);
+  } else if (chat) {
+    begin(&talk);
+    answer(&talk, prompt);
+  } else {
+    complete(&text, &how, prompt != NULL ? prompt : standard_input(), talk.most);
   }
-  if (printf("\n") < 0 || fflush(stdout) != 0) fail(strerror(errno), "cannot write the text");
   return 0;
 }

@@ -1,5 +1,4 @@
-#include "text.h"
-#include <math.h>
+#include "text_tables.h"
 #include <string.h>
 
 /* Probabilities are weights of 2^ONE for the most probable token, in integers: see runtime/text/sampling.py. */
@@ -53,7 +52,9 @@ static uint64_t power(double score, double largest, double factor) {
   volatile double difference = score - largest;
   double logarithm = difference * factor;
   if (logarithm < -64) logarithm = -64;
-  int64_t whole = (int64_t)floor(logarithm * (1 << FRACTION));
+  const double scaled_logarithm = logarithm * (1 << FRACTION);
+  int64_t whole = (int64_t)scaled_logarithm;
+  whole -= (double)whole > scaled_logarithm; /* towards the smaller number */
   uint64_t rest = (uint64_t)whole & ((1 << FRACTION) - 1), total = TWO_TO[TERMS - 1];
   for (int i = TERMS - 2; i >= 0; i--) total = (total * rest >> FRACTION) + TWO_TO[i];
   int64_t down = -(whole >> FRACTION);
@@ -133,4 +134,16 @@ uint32_t tenon_text_choose(TenonSampling *how, float *logits, uint32_t size, con
     drawn -= c.weights[i];
   }
   return best;
+}
+
+void tenon_text_sampling(const TenonText *text, TenonSampling *how) {
+  const double *values = (const double *)tenon_text_section(text, TEXT_SAMPLING);
+  how->temperature = values[0];
+  how->top_p = values[1];
+  how->min_p = values[2];
+  how->repetition_penalty = (float)values[3];
+  how->presence_penalty = (float)values[4];
+  how->frequency_penalty = (float)values[5];
+  how->top_k = (uint32_t)values[6];
+  how->recent = (uint32_t)values[7];
 }

@@ -26,19 +26,47 @@ static int give(const char *piece, size_t length, void *user) {
   return tenon_page_piece(piece, length);
 }
 
-/* Go on with a prompt, which a zero ends, by at most `most` tokens (-1: any number); returns what the entry point of the
-   bundle does. */
-EXPORT("generate") long tenon_web_generate(const char *prompt, long most, double temperature, uint32_t top_k, double top_p,
-                                           double repetition_penalty, uint32_t seed) {
-  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL};
-  OF_BUNDLE(_sampling) how = TENON_GREEDY;
-  size_t size = OF_BUNDLE(_text_memory)(&text, strlen(prompt));
-  void *memory = malloc(size);
-  if (memory == NULL || size == 0) return OF_BUNDLE(_TEXT_NO_MEMORY);
+/* Of web_library.c: memory that was allocated so far stays. */
+void tenon_web_keep(void);
+
+enum { TOKEN_BYTES = 16 }; /* of a conversation that fills the caches, on average at most */
+
+static OF_BUNDLE(_text) text = {tenon_text_tables, 0, tenon_weights, network, scratch, NULL, NULL, NULL};
+static OF_BUNDLE(_sampling) how = TENON_GREEDY;
+
+/* How tokens are chosen from now on. */
+EXPORT("sampling") void tenon_web_sampling(double temperature, uint32_t top_k, double top_p, double repetition_penalty,
+                                           uint32_t seed) {
+  text.tables_size = tenon_text_tables_size;
   how.temperature = temperature;
   how.top_k = top_k;
   how.top_p = top_p;
   how.repetition_penalty = (float)repetition_penalty;
   how.state = seed;
+}
+
+/* Go on with a prompt, which a zero ends, by at most `most` tokens (-1: any number); returns what the entry point of the
+   bundle does. */
+EXPORT("generate") long tenon_web_generate(const char *prompt, long most) {
+  size_t size = OF_BUNDLE(_text_memory)(&text, strlen(prompt));
+  void *memory = malloc(size);
+  if (memory == NULL || size == 0) return OF_BUNDLE(_TEXT_NO_MEMORY);
   return OF_BUNDLE(_generate)(&text, &how, prompt, most, give, NULL, memory, size);
+}
+
+static void *conversation; /* keeps the tokens that the caches have */
+static size_t conversation_size, kept;
+
+/* To be called before anything else is allocated; 0 if there is not enough memory. */
+EXPORT("begin_chat") int tenon_web_begin_chat(void) {
+  text.tables_size = tenon_text_tables_size;
+  conversation_size = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT)) + TOKEN_BYTES * BYTES_OF(CONTEXT);
+  conversation = malloc(conversation_size);
+  tenon_web_keep();
+  return conversation != NULL;
+}
+
+/* Answer the last of `count` messages, as the entry point of the bundle does. */
+EXPORT("chat") long tenon_web_chat(const OF_BUNDLE(_message) *messages, size_t count, long most) {
+  return OF_BUNDLE(_chat)(&text, &how, messages, count, most, give, NULL, &kept, conversation, conversation_size);
 }

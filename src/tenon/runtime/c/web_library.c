@@ -14,6 +14,7 @@ enum { PAGE = 65536, ALIGNED = 16 };
 
 extern unsigned char __heap_base;
 static uintptr_t used; /* the end of what is allocated; 0: nothing is */
+static uintptr_t kept; /* the end of what `reset` leaves; 0: nothing */
 
 /* Memory is not reused before `reset`: a call needs little. */
 void *malloc(size_t size) {
@@ -61,6 +62,10 @@ double frexp(double value, int *exponent) {
   return value;
 }
 
-EXPORT("reset") void tenon_web_reset(void) { used = 0; }
+EXPORT("reset") void tenon_web_reset(void) { used = kept; }
+
+/* What was allocated so far is valid for ever. */
+void tenon_web_keep(void);
+void tenon_web_keep(void) { kept = used; }
 
 EXPORT("allocate") void *tenon_web_allocate(size_t size) { return malloc(size); }

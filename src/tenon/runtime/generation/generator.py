@@ -22,7 +22,7 @@ from tenon.runtime.bundle.manifest import FILE
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.generation.completion import Completion, Finish
 from tenon.runtime.generation.decoder import Decoder
-from tenon.runtime.text.chat_template import Messages, conversation
+from tenon.runtime.text.chat_template import Messages, conversation, special_names
 from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, schema_grammar
 from tenon.runtime.text.sampling import Sampling, TokenSampler
 from tenon.runtime.text.text_stream import TextStream
@@ -85,7 +85,7 @@ class Generator:
         if isinstance(prompt, str):
             tokens = self.tokenizer.encode(prompt)
         else:
-            text = conversation(self.text.chat_template, prompt, self._special_names())
+            text = conversation(self.text.chat_template, prompt, special_names(self.text, self.tokenizer.name))
             tokens = self.tokenizer.encode(text, special=False)
         if not tokens and self.text.bos is not None:
             tokens = [self.text.bos]
@@ -97,11 +97,6 @@ class Generator:
                 "compile the model with more (--context, context=...)"
             )
         return tokens
-
-    def _special_names(self) -> dict[str, str]:
-        """The names of the tokens at the beginning and the end of texts, which chat templates refer to."""
-        ids = {"bos_token": self.text.bos, "eos_token": next(iter(self.text.eos), None), "pad_token": self.text.pad}
-        return {name: self.tokenizer.name(number) for name, number in ids.items() if number is not None}
 
     def generate(
         self,

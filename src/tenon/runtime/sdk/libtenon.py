@@ -21,6 +21,11 @@ POSIX = tuple(name for name in _ALL if name.endswith("_posix.c"))
 _WINDOWS = tuple(name for name in _ALL if name.endswith("_windows.c"))
 SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in (*POSIX, *_WINDOWS))
 """The files of libtenon for every system, besides those for one."""
+TEXT = tuple(
+    f"text_{name}.c" for name in ("chat", "encode", "form", "generate", "output", "sampling", "tables", "words")
+)
+"""The files of ``runtime/c/`` with which generators read and write texts."""
+_TEXT_HEADERS = ("text.h", "text_form.h", "text_generate.h", "text_output.h", "text_tables.h", "text_words.h")
 _HEADERS = tuple(name for name in _ALL if name.endswith(".h"))
 TENGINE_HEADERS = ("c_api.h", "defines.h")
 _FAST = {"aes_gcm.c": (), "digest.c": ("-O2",), "threads.c": ("-O2",)}
@@ -44,6 +49,8 @@ def libtenon(compiler: Compiler, target: Target) -> Libraries:
     objects = {
         f"{Path(name).stem}.o": compile_source(compiler, row, "libtenon", name) for name in (*SOURCES, *_platform(row))
     }
+    for name in TEXT:
+        objects[f"{Path(name).stem}.o"] = compile_source(compiler, row, ".", name, ("-ffp-contract=off",))
     if row.thread_pool:
         objects["threads.o"] = compile_source(compiler, row, ".", "threads.c")
     shared = link_shared(compiler, row, objects, names.soname, "tenon_*")
@@ -85,7 +92,8 @@ def compile_source(
     """The object of a C file of ``runtime/c/``."""
     files = {header: (RUNTIME / "libtenon" / header).read_bytes() for header in _HEADERS}
     files |= {
-        header: (RUNTIME / header).read_bytes() for header in ("threads.h", "include/tenon.h", "include/tenon_device.h")
+        header: (RUNTIME / header).read_bytes()
+        for header in ("threads.h", *_TEXT_HEADERS, "include/tenon.h", "include/tenon_device.h")
     }
     files = {Path(file).name: content for file, content in files.items()}
     files |= {f"tengine/{name}": (RUNTIME / "include" / "tengine" / name).read_bytes() for name in TENGINE_HEADERS}

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from tenon.errors import InputError, ModelError
+from tenon.network.graph.text_model import TextModel
 
 Messages = Sequence[Mapping[str, Any]]
 """Messages of a conversation: ``role`` ("system", "user", "assistant") and ``content`` of each."""
 
+NO_JINJA = "chat templates need the package jinja2: pip install jinja2"
+"""What is missing where the package is not installed."""
 
-def conversation(template: str, messages: Messages, names: Mapping[str, str], *, answer: bool = True) -> str:
+
+def special_names(model: TextModel, name: Callable[[int], str]) -> dict[str, str]:
+    """The names of the tokens at the beginning and the end of texts, which chat templates refer to; ``name`` is that of
+    a token."""
+    ids = {"bos_token": model.bos, "eos_token": next(iter(model.eos), None), "pad_token": model.pad}
+    return {role: name(number) for role, number in ids.items() if number is not None}
+
+
+def conversation(
+    template: str, messages: Messages, names: Mapping[str, str], *, answer: bool = True, today: bool = True
+) -> str:
     """The text of a conversation, ended by the beginning of an answer if one is to follow.
 
-    ``names`` are texts of special tokens ("bos_token", "eos_token").  The template runs in Jinja's sandbox.  Raises
+    ``names`` are texts of special tokens ("bos_token", "eos_token").  Templates can ask for the date if ``today``; else
+    they write one of their own.  The template runs in Jinja's sandbox.  Raises
     InputError if there is no template, the package jinja2 is missing, or the template refuses the messages, ModelError
     for a template with an error.
     """
@@ -26,13 +40,14 @@ def conversation(template: str, messages: Messages, names: Mapping[str, str], *,
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
-        raise InputError("chat templates need the package jinja2: pip install jinja2") from None
+        raise InputError(NO_JINJA) from None
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    if today:
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     plain = [dict(message) for message in messages]
     try:
         made = environment.from_string(template)

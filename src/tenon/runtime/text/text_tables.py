@@ -12,14 +12,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tenon.network.graph.dtype import Array
+from tenon.runtime.text.chat_form import TEXTS, ChatForm
 from tenon.runtime.text.normal_forms import NormalForm, normal_form
 from tenon.runtime.text.normal_steps import NormalStep, NormalSteps, growth, normal_steps, unsupported
 from tenon.runtime.text.pattern_automata import Automata, automata
+from tenon.runtime.text.sampling import Sampling
 from tenon.runtime.text.token_bytes import token_bytes, vocabulary
 from tenon.runtime.text.tokenizer import damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
 
-MAGIC, VERSION = 0x58544E54, 1
+MAGIC, VERSION = 0x58544E54, 2
 NONE = 0xFFFFFFFF
 BYTE_PAIRS, CHARACTER_PAIRS, UNIGRAM, WORD_PIECES = range(4)
 _KINDS = {"BPE": CHARACTER_PAIRS, "Unigram": UNIGRAM, "WordPiece": WORD_PIECES}
@@ -37,19 +39,33 @@ HEAD = (
     *("pair_mask", "pair_slots", "pairs", "byte_tokens", "scores", "special_count", "special_rows", "special_bits"),
     *("first", "first_tokens", "last", "last_tokens", "ends", "end_tokens", "longest_word"),
     *("form_pages", "form_numbers", "form_entries", "form_points", "form_pair_count", "form_pairs"),
+    *("chat", "chat_texts", "sampling"),
 )
 """The names of the numbers at the beginning."""
 
 
 def text_tables(
-    definition: Mapping[str, Any], ends: Sequence[int], byte_order: Literal["little", "big"] = "little"
+    definition: Mapping[str, Any],
+    ends: Sequence[int],
+    byte_order: Literal["little", "big"] = "little",
+    *,
+    sampling: Sampling | None = None,
+    chat: ChatForm | None = None,
 ) -> bytes:
-    """The tables of a tokenizer.json; ``ends`` are the tokens that end a text.
+    """The tables of a tokenizer.json; ``ends`` are the tokens that end a text, ``sampling`` how tokens are chosen
+    unless a program says (greedily), ``chat`` the model's chat template.
 
     Raises UnsupportedError for what the functions in C lack, FormatError for a damaged definition.
     """
     with damage("the settings of the tokenizer"):
-        return _Tables(definition, byte_order).written(ends)
+        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat)
+
+
+def names_of(definition: Mapping[str, Any]) -> dict[int, str]:
+    """The names of the tokens of a tokenizer.json."""
+    with damage("the settings of the tokenizer"):
+        names = {number: name for name, number in vocabulary(definition["model"]).items()}
+        return names | {each["id"]: each["content"] for each in definition.get("added_tokens") or ()}
 
 
 class _Tables:
@@ -62,7 +78,7 @@ class _Tables:
         self._pieces = token_bytes(definition)
         self._added = sorted(definition.get("added_tokens") or (), key=lambda each: -len(each["content"].encode()))
 
-    def written(self, ends: Sequence[int]) -> bytes:
+    def written(self, ends: Sequence[int], sampling: Sampling, chat: ChatForm | None) -> bytes:
         rules, normal = word_rules(self._definition.get("pre_tokenizer")), self._normal()
         self._head |= {"magic": MAGIC, "version": VERSION, "vocabulary": len(self._pieces)}
         self._put_model(rules)
@@ -72,6 +88,9 @@ class _Tables:
         self._put_added(normal)
         self._put_around()
         self._put_list("ends", "end_tokens", ends)
+        self._put_sampling(sampling)
+        if chat is not None:
+            self._put_chat(chat)
         self._head["bytes"] = len(self._content)
         numbers = np.array([self._head[name] for name in HEAD], np.uint32).astype(f"{self._order}u4").tobytes()
         return numbers + bytes(self._content[len(numbers) :])
@@ -140,6 +159,16 @@ class _Tables:
         self._head["pair_mask"] = len(slots) - 1
         self._add_section("pair_slots", slots)
         self._add_section("pairs", table)
+
+    def _put_sampling(self, how: Sampling) -> None:
+        factors = [how.temperature, how.top_p, how.min_p]
+        penalties = [how.repetition_penalty, how.presence_penalty, how.frequency_penalty]
+        self._add_section("sampling", np.array([*factors, *penalties, how.top_k, how.penalty_window], np.float64))
+
+    def _put_chat(self, chat: ChatForm) -> None:
+        places = [self._text(getattr(chat, name)) for name in TEXTS]
+        self._head["chat"] = chat.flags
+        self._add_section("chat_texts", np.array(places, np.uint32))
 
     def _put_steps(self, normal: NormalSteps) -> None:
         steps, factor = normal.steps, 1

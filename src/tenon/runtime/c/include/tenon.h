@@ -367,6 +367,84 @@ TENON_API const char *tenon_bundle_device(const TenonBundle *bundle);
    TENON_RUN_FAILED with the driver's report.  TENON_OK, and nothing is done, if the bundle runs on processors. */
 TENON_API TenonStatus tenon_engine_prepare(TenonEngine *engine);
 
+/* ------------------------------------------------------------------------------------------------ language models */
+
+/* A generator goes on with texts and answers messages, by a bundle of a language model (TENON_UNSUPPORTED for another).
+   Tokens are those of `tenon run --prompt` and tenon.Generator with the same options.
+
+       TenonGenerator *generator;
+       TenonMessage message = {"user", "Why is the sky blue?"};
+       if (tenon_generator_create(bundle, NULL, &generator) != TENON_OK) return fail(tenon_last_error());
+       tenon_generator_chat(generator, &message, 1, NULL, print, NULL, NULL);
+
+   One generator is used by one thread at a time; a call during another gives TENON_BUSY. */
+typedef struct TenonGenerator TenonGenerator;
+
+/* `role` is "system", "user" or "assistant"; both are UTF-8. */
+typedef struct TenonMessage {
+  const char *role, *content;
+} TenonMessage;
+
+/* How a text is generated; TENON_TEXT_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults.  Numbers
+   below 0 stand for the values that the model's file recommends (the most probable token where it recommends none). */
+typedef struct TenonTextOptions {
+  size_t struct_size;
+  int64_t max_tokens;     /* negative: until the text ends or the caches are full */
+  double temperature;     /* logits are divided by it; 0: the most probable token */
+  double top_p, min_p;    /* the probability of the tokens that stay, and the least one relative to the first */
+  double repetition_penalty;
+  double presence_penalty, frequency_penalty; /* from -100 to 100 */
+  int64_t top_k;          /* tokens that stay; 0: all */
+  int64_t penalty_window; /* tokens that penalties look at */
+  int64_t seed;           /* makes choices repeatable; negative: another one each time */
+  const char *const *stop; /* NULL-terminated: strings before which the text ends; or NULL */
+} TenonTextOptions;
+
+#define TENON_TEXT_OPTIONS_INIT {sizeof(TenonTextOptions), -1, -1, -1, -1, -1, 0, 0, -1, -1, -1, NULL}
+
+/* Why a text ended: by itself or a string of `stop`, by max_tokens, because the caches are full, or by the program. */
+typedef enum TenonFinish { TENON_STOP = 0, TENON_LENGTH = 1, TENON_CONTEXT = 2, TENON_CANCELLED = 3 } TenonFinish;
+
+typedef struct TenonTextResult {
+  int64_t tokens;        /* of the text */
+  int64_t prompt_tokens; /* of all that was before it, of which `reused_tokens` were in the caches already */
+  int64_t reused_tokens;
+  TenonFinish finish;
+  int32_t reserved_[9];
+} TenonTextResult;
+
+/* Gets the text as it is generated: whole characters in UTF-8, which no zero follows.  Anything but 0 ends the text.  It
+   must not use the generator. */
+typedef int TenonPiece(const char *text, size_t bytes, void *context);
+
+/* `options` are as for tenon_engine_create. */
+TENON_API TenonStatus tenon_generator_create(TenonBundle *bundle, const TenonEngineOptions *options,
+                                             TenonGenerator **generator);
+TENON_API TenonStatus tenon_generator_destroy(TenonGenerator *generator);
+
+/* The most tokens of a prompt and its continuation; -1 for an invalid handle. */
+TENON_API int64_t tenon_generator_context(const TenonGenerator *generator);
+
+/* Go on with a prompt (UTF-8, ended by a zero), and answer the last of `count` messages: one of the system, if any, and
+   then of user and assistant in turn, by the chat template that the model's file has (TENON_UNSUPPORTED if there is
+   none, or it takes no message of the system).  What a text has in common with the one before it is not computed again.
+   TENON_WRONG_SIZE for a prompt that is empty or leaves no room in the caches.  `result` may be NULL. */
+TENON_API TenonStatus tenon_generator_generate(TenonGenerator *generator, const char *prompt,
+                                               const TenonTextOptions *options, TenonPiece *piece, void *context,
+                                               TenonTextResult *result);
+TENON_API TenonStatus tenon_generator_chat(TenonGenerator *generator, const TenonMessage *messages, size_t count,
+                                           const TenonTextOptions *options, TenonPiece *piece, void *context,
+                                           TenonTextResult *result);
+
+/* The tokens of a text, of which there are `*count`; `special`: with those that the model expects around every text.
+   TENON_WRONG_SIZE if there are more than `room`. */
+TENON_API TenonStatus tenon_generator_tokens(TenonGenerator *generator, const char *text, int special, uint32_t *tokens,
+                                             size_t room, size_t *count);
+
+/* The bytes of a token in a text, not always whole characters; none of special tokens.  They live as long as the generator;
+   NULL for an invalid handle. */
+TENON_API const char *tenon_generator_piece(TenonGenerator *generator, uint32_t token, size_t *bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,10 +9,12 @@
 #define TENON_HPP
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -320,6 +322,112 @@ class Engine {
   TenonBundle *bundle_; /* of the program, or kept_ */
   std::unique_ptr<Bundle> kept_;
   std::unique_ptr<TenonEngine, Destroy> handle_;
+};
+
+/* How a text is generated: fields of TenonTextOptions; numbers below 0 are those that the model's file recommends. */
+struct TextOptions {
+  std::int64_t max_tokens = -1, top_k = -1, penalty_window = -1, seed = -1;
+  double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::string> stop;
+};
+
+struct Message {
+  std::string role, content;
+};
+
+/* A generated text, and numbers of tokens. */
+struct Text {
+  std::string text;
+  TenonTextResult about;
+};
+
+/* Goes on with texts and answers messages, by a bundle of a language model. */
+class Generator {
+ public:
+  /* Gets the text as it is generated; false ends it. */
+  using Piece = std::function<bool(std::string_view)>;
+
+  explicit Generator(const Bundle &bundle, int threads = 1) {
+    TenonEngineOptions options = TENON_ENGINE_OPTIONS_INIT;
+    options.threads = threads;
+    TenonGenerator *handle = nullptr;
+    check(tenon_generator_create(bundle.handle(), &options, &handle));
+    handle_.reset(handle);
+  }
+  /* Keeps the bundle. */
+  explicit Generator(Bundle &&bundle, int threads = 1) : Generator(bundle, threads) {
+    kept_ = std::make_unique<Bundle>(std::move(bundle));
+  }
+
+  TenonGenerator *handle() const noexcept { return handle_.get(); }
+  std::int64_t context() const { return tenon_generator_context(handle()); }
+  Text generate(const std::string &prompt, const TextOptions &options = {}, Piece piece = {}) {
+    return collected(options, std::move(piece), [&](auto *given, auto *function, void *state, auto *result) {
+      return tenon_generator_generate(handle(), prompt.c_str(), given, function, state, result);
+    });
+  }
+  Text chat(const std::vector<Message> &messages, const TextOptions &options = {}, Piece piece = {}) {
+    std::vector<TenonMessage> list;
+    for (const Message &message : messages) list.push_back({message.role.c_str(), message.content.c_str()});
+    return collected(options, std::move(piece), [&](auto *given, auto *function, void *state, auto *result) {
+      return tenon_generator_chat(handle(), list.data(), list.size(), given, function, state, result);
+    });
+  }
+  std::vector<std::uint32_t> tokens(const std::string &text, bool special = true) {
+    std::vector<std::uint32_t> all(text.size() + 64);
+    std::size_t count = 0;
+    check(tenon_generator_tokens(handle(), text.c_str(), special, all.data(), all.size(), &count));
+    all.resize(count);
+    return all;
+  }
+
+ private:
+  struct Destroy {
+    void operator()(TenonGenerator *generator) const noexcept { tenon_generator_destroy(generator); }
+  };
+  struct State {
+    std::string text;
+    Piece piece;
+    std::exception_ptr error;
+  };
+  /* An exception of the program's function ends the text, and is thrown when the library has returned. */
+  static int take(const char *text, std::size_t bytes, void *context) {
+    State &state = *static_cast<State *>(context);
+    try {
+      state.text.append(text, bytes);
+      return state.piece && !state.piece(std::string_view(text, bytes)) ? 1 : 0;
+    } catch (...) {
+      state.error = std::current_exception();
+      return 1;
+    }
+  }
+  template <class Call>
+  static Text collected(const TextOptions &options, Piece piece, Call call) {
+    std::vector<const char *> stop;
+    for (const std::string &text : options.stop) stop.push_back(text.c_str());
+    stop.push_back(nullptr);
+    TenonTextOptions given = TENON_TEXT_OPTIONS_INIT;
+    given.max_tokens = options.max_tokens;
+    given.temperature = options.temperature;
+    given.top_p = options.top_p;
+    given.min_p = options.min_p;
+    given.repetition_penalty = options.repetition_penalty;
+    given.presence_penalty = options.presence_penalty;
+    given.frequency_penalty = options.frequency_penalty;
+    given.top_k = options.top_k;
+    given.penalty_window = options.penalty_window;
+    given.seed = options.seed;
+    given.stop = stop.data();
+    State state{{}, std::move(piece), nullptr};
+    TenonTextResult result;
+    check(call(&given, take, &state, &result));
+    if (state.error) std::rethrow_exception(state.error);
+    return {std::move(state.text), result};
+  }
+
+  std::unique_ptr<Bundle> kept_;
+  std::unique_ptr<TenonGenerator, Destroy> handle_;
 };
 
 }  // namespace tenon

@@ -21,10 +21,12 @@ void tn_bundle_retain(Bundle *bundle) { __atomic_add_fetch(&bundle->references, 
 void tn_bundle_unload(Bundle *bundle) {
   if (bundle->library.handle != NULL) tn_library_unload(&bundle->library);
   tn_aligned_release(bundle->weights_copy);
+  tn_aligned_release(bundle->text_copy);
   tn_file_release(&bundle->weights_file);
+  tn_file_release(&bundle->text_file);
   tn_file_release(&bundle->manifest);
   bundle->library.handle = NULL;
-  bundle->weights_copy = NULL;
+  bundle->weights_copy = bundle->text_copy = NULL;
   bundle->queues = NULL;
   bundle->about = (Description){0};
 }

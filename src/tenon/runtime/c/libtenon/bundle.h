@@ -27,6 +27,8 @@ typedef struct {
   Monitor monitor; /* of the steps, which are read when they are asked for */
   File manifest, container, weights_file;
   uint8_t *weights_copy;
+  File text_file; /* the tables of a language model's texts (text.h); of 0 bytes: there are none */
+  uint8_t *text_copy;
   const uint8_t *weights;
   Library library;
   RunFunction **run;

@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
   const char *name, *target;
   uint64_t constant, mutable_bytes, activations, alignment;
+  const char *tokens, *logits; /* names of these ports of a language model; or NULL */
   int threads, timed_calls, binding_count, step_count, file_count;
   Binding *bindings;
   TenonStep *steps;       /* NULL until they are asked for */

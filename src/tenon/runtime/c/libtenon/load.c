@@ -56,6 +56,23 @@ static TenonStatus load_weights(Bundle *bundle, const BundleFiles *files, int sk
   return TENON_OK;
 }
 
+/* The tables of texts, at a multiple of 8, of a bundle that was saved with them. */
+static TenonStatus load_text(Bundle *bundle, const BundleFiles *files, int skip_checksum) {
+  char name[NAME];
+  snprintf(name, sizeof name, "%s.text.bin", bundle->about.name);
+  const FileRecord *record = bundle->about.files, *end = record + bundle->about.file_count;
+  while (record < end && strcmp(record->file, name) != 0) record++;
+  if (record == end) return TENON_OK;
+  File *file = &bundle->text_file;
+  TenonStatus status = tn_bundle_file(files, name, 1, file);
+  if (status == TENON_OK) status = verify(bundle, files, name, file, skip_checksum);
+  if (status != TENON_OK || (uintptr_t)file->data % sizeof(uint64_t) == 0) return status;
+  bundle->text_copy = tn_aligned_memory(file->size, sizeof(uint64_t));
+  if (bundle->text_copy == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for %s", files->path, name);
+  memcpy(bundle->text_copy, file->data, file->size);
+  return TENON_OK;
+}
+
 /* A function of the library; names end in what stands behind the entry point's. */
 static void *symbol(const Bundle *bundle, const char *entry, const char *end) {
   char name[2 * NAME];
@@ -189,6 +206,7 @@ TenonStatus tn_bundle_load(Bundle *bundle, const BundleFiles *files, const Tenon
     return tn_fail(TENON_WRONG_MACHINE, "%s was made for %s, whose code this machine does not execute: compile the model "
                    "again with --target for it", files->path, bundle->about.target);
   status = load_weights(bundle, files, skip_checksum);
+  if (status == TENON_OK) status = load_text(bundle, files, skip_checksum);
   if (status == TENON_OK) status = load_library(bundle, files, skip_checksum);
   const int host_only = options->target != NULL && strcmp(options->target, "host") == 0;
   return status == TENON_OK ? tn_attach_devices(bundle, host_only) : status;

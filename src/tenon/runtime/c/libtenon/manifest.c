@@ -148,8 +148,8 @@ static int read_files(Pool *pool, const JsonValue *list, Description *descriptio
 
 /* Most of a manifest is not needed to run a bundle: it stays JSON_TEXT. */
 static int parse_needed(Pool *pool, JsonValue *root) {
-  static const char needed[][9] = {"bindings", "entry",   "files",   "format", "inputs", "memory",
-                                   "name",     "options", "outputs", "target", "threads"};
+  static const char needed[][9] = {"bindings", "entry", "files",   "format",  "inputs", "language",
+                                   "memory",   "name",  "options", "outputs", "target", "threads"};
   if (root == NULL) return 0;
   for (JsonValue *member = root->first; member != NULL; member = member->next)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
@@ -180,6 +180,9 @@ static int read_all(Pool *pool, const JsonValue *root, Description *description)
   if (!read_bindings(pool, root, memory, description)) return 0;
   if ((description->nodes = tn_json_get(root, "nodes")) == NULL) return 0;
   if (!read_files(pool, tn_json_get(root, "files"), description)) return 0;
+  const JsonValue *ports = tn_json_get(tn_json_get(root, "language"), "ports");
+  description->tokens = get_text(ports, "tokens");
+  description->logits = get_text(ports, "logits");
   if (profile == NULL || profile->kind != JSON_TRUE) return 1;
   if (!parse_steps(pool, description)) return 0;
   description->timed_calls = description->step_count;
