@@ -190,7 +190,7 @@ def run_command(
         how = (options.overrides(), threads.selected(), speech, files, outputs.output)
         return run_texts(model.source(), *how, as_json=printing.json)
     given_files = (options.overrides(), threads.selected(), files, outputs, where)
-    return run_model(model.source(), *given_files, language=speech.language, as_json=printing.json)
+    return run_model(model.source(), *given_files, speech, as_json=printing.json)
 
 
 @app.command("verify")

@@ -83,6 +83,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "run --text",
         "--phonemes",
         "--language",
+        "--timestamps",
+        "--stream",
         "--prompt",
         "--system",
         "--max-tokens",

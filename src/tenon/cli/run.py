@@ -21,6 +21,7 @@ from tenon.cli.model_source import ModelArgument, Threads, open_engine_or_device
 from tenon.cli.option_groups import OutputOptions
 from tenon.cli.parse import read_array, read_labels
 from tenon.cli.sequences import length, run_sequence
+from tenon.cli.speech_options import SILENT, SpeechOptions
 from tenon.cli.unused_options import refuse
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
@@ -44,20 +45,27 @@ def run_model(
     files: InputFiles,
     output: OutputOptions,
     where: DeviceChoice = HERE,
+    speech: SpeechOptions = SILENT,
     *,
-    language: str | None = None,
     as_json: bool,
 ) -> None:
     files.check()
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
-    if files.sound and (model := speech_model(Path(source.model))):
+    if (files.sound or speech.stream) and (model := speech_model(Path(source.model))):
         from tenon.cli.speech import transcribe
 
-        unused = {"output": output.output, "draw": output.draw, "top": output.top, "threshold": output.threshold}
-        refuse({**unused, "features": files.live.features}, "speech is written down")
-        return transcribe(replace(source, model=str(model)), options, threads, files.sound, language, as_json=as_json)
-    refuse({"language": language}, "no speech is written down or spoken")
+        unused: dict[str, Any] = {
+            "image": files.image,
+            "draw": output.draw,
+            "top": output.top,
+            "threshold": output.threshold,
+        }
+        refuse({**unused, "input": files.arrays, "features": files.live.features}, "speech is written down")
+        spoken = replace(source, model=str(model))
+        return transcribe(spoken, options, threads, files.sound, speech, output.output, as_json=as_json)
+    unused = {"language": speech.language, "timestamps": speech.timestamps, "stream": speech.stream}
+    refuse(unused, "no speech is written down or spoken")
     changes = {} if source.bundle else files.preprocess
     if files.arrays and not source.bundle:
         source = replace(source, arrays={name: read_array(path).shape for name, path in files.arrays.items()})

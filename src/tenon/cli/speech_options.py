@@ -28,7 +28,23 @@ class SpeechOptions:
         typer.Option("--language", metavar="CODE", help="The language of the sound or of the text to speak, e.g. en."),
     ] = None
 
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Print when each part of what is said begins and ends.")
+    ] = False
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Write down speech while it arrives: samples of 16 bits, 16,000 in a second, on standard input, or a "
+            "file's.",
+        ),
+    ] = False
+
     @property
     def given(self) -> bool:
         """Whether there is anything to speak or to embed."""
         return bool(self.text or self.phonemes)
+
+
+SILENT = SpeechOptions()
+"""Nothing is spoken or written down."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from tenon.runtime.bundle.manifest import size_ranges
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.sound import Sound
 from tenon.runtime.speech.pieces import pieces
+from tenon.runtime.speech.timestamps import TimestampRules
 from tenon.runtime.text.tokenizer import TextTokenizer
 
 RATE = 16000
@@ -26,6 +27,9 @@ _POSITIONS = "positions"
 
 _TRANSCRIBE, _NO_TIMES, _FIRST_LANGUAGE = "<|transcribe|>", "<|notimestamps|>", "<|en|>"
 """Whisper's names of the tokens that say what the decoder is to write."""
+
+_FIRST_TIME = "<|0.00|>"
+"""The name of the token of the time 0, behind which those of later times follow."""
 
 
 class SpokenText(NamedTuple):
@@ -57,33 +61,48 @@ class Recognizer:
                 f"the language '{language}' is not known; there are {', '.join(self._languages) or 'none'}"
             )
         self.language = language
+        self.rules = _timestamps(self.tokenizer, self.settings.eos)
+        times = frozenset(range(self.rules.first, len(self.tokenizer.pieces))) if self.rules else frozenset[int]()
+        self._times = times
+        never = {*self.settings.suppressed, *(self.tokenizer.special - set(self.settings.eos))}
+        self._never = np.array(sorted(never - times), np.int64)
+        self._never_timed = np.array(sorted(times), np.int64)
 
     @property
     def longest(self) -> float:
         """The seconds of a piece at most."""
         return float(self.encoder.inputs["samples"].shape[1] / RATE)
 
-    def stream(self, sound: Sound) -> Iterator[SpokenText]:
-        """The text that is said in a sound of any length and rate, a piece after another."""
+    def stream(self, sound: Sound, *, times: bool = False) -> Iterator[SpokenText]:
+        """The text that is said in a sound of any length and rate, a piece after another; with ``times``, each sentence
+        or part of one with its own times, where the network knows them."""
         samples = sound.at(RATE).samples
         for start, end in pieces(samples, RATE, self.longest):
-            text = self.text(self.tokens(samples[start:end]))
-            yield SpokenText(start / RATE, end / RATE, text.strip())
+            for first, last, tokens in self.segments(samples[start:end], times=times):
+                yield SpokenText(start / RATE + first, start / RATE + last, self.text(tokens).strip())
+
+    def segments(self, samples: Array, *, times: bool = False) -> list[tuple[float, float, list[int]]]:
+        """Beginning and end in seconds, and tokens, of what is said in samples [n] of a piece: of all of it, or of its
+        parts."""
+        tokens, seconds = self.tokens(samples, times=times), len(samples) / RATE
+        return self.rules.segments(tokens, seconds) if times and self.rules else [(0.0, seconds, tokens)]
 
     def text(self, tokens: list[int]) -> str:
-        """The text of tokens, without special ones."""
-        return self.tokenizer.decode(tokens)
+        """The text of tokens, without special ones and times."""
+        return self.tokenizer.decode(token for token in tokens if token not in self._times)
 
-    def tokens(self, samples: Array, most: int | None = None) -> list[int]:
-        """The likeliest token after each other for samples [n] of a piece, ``most`` at most."""
+    def tokens(self, samples: Array, most: int | None = None, *, times: bool = False) -> list[int]:
+        """The likeliest token after each other for samples [n] of a piece, ``most`` at most; with ``times``, tokens of
+        times among them, where the network knows them."""
         self._encode(samples)
         self.decoder.reset()
-        start = self._start()
+        rules = self.rules if times else None
+        start = self._start(times=rules is not None)
         room = _room(self.decoder) - len(start)
         logits, made = self._steps(start), list[int]()
         ends = set(self.settings.eos)
         while len(made) < min(room, most or room):
-            token = int(self._allowed(logits, first=not made).argmax())
+            token = int(self._allowed(logits, made, rules).argmax())
             if token in ends:
                 break
             made.append(token)
@@ -107,13 +126,13 @@ class Recognizer:
         least = next((size.least for size in size_ranges(self.encoder.manifest.inputs).values()), most)
         return min(most, max(count, least))
 
-    def _start(self) -> list[int]:
+    def _start(self, *, times: bool) -> list[int]:
         """The tokens that the decoder begins with."""
         start = list(self.settings.start)
         if self._languages:
             spoken = self._languages.get(self.language or "") or self._spoken(start)
             start += [spoken, *self._numbers(_TRANSCRIBE)]
-        return start + self._numbers(_NO_TIMES)
+        return start + ([] if times else self._numbers(_NO_TIMES))
 
     def _spoken(self, start: list[int]) -> int:
         """The token of the likeliest language."""
@@ -133,11 +152,13 @@ class Recognizer:
             logits = self.decoder.run(copy=False)["logits"]
         return np.array(logits).reshape(-1)
 
-    def _allowed(self, logits: Array, *, first: bool) -> Array:
-        """The logits without those of tokens that are never generated."""
-        tokens = [*self.settings.suppressed, *(self.settings.suppressed_first if first else ())]
-        tokens += self.tokenizer.special - set(self.settings.eos)
-        logits[[token for token in tokens if token < len(logits)]] = -np.inf
+    def _allowed(self, logits: Array, made: Sequence[int], rules: TimestampRules | None) -> Array:
+        """The logits without those of tokens that do not follow."""
+        first = np.array(() if made else self.settings.suppressed_first, np.int64)
+        for tokens in (self._never, first, *(() if rules else (self._never_timed,))):
+            logits[tokens[tokens < len(logits)]] = -np.inf
+        if rules is not None:
+            rules.apply(logits, made)
         return logits
 
 
@@ -155,3 +176,9 @@ def _languages(tokenizer: TextTokenizer, decoder: Engine) -> dict[str, int]:
     names = {each["content"]: each["id"] for each in tokenizer.definition.get("added_tokens") or ()}
     between = range(first, tokenizer.number("<|translate|>") or task)
     return {name[2:-2]: number for name, number in names.items() if number in between}
+
+
+def _timestamps(tokenizer: TextTokenizer, ends: Sequence[int]) -> TimestampRules | None:
+    """The rules of Whisper's times; None for other networks."""
+    first = tokenizer.number(_FIRST_TIME)
+    return TimestampRules(first, min(ends)) if first is not None and ends and min(ends) < first else None
