@@ -55,11 +55,12 @@ def both_signs(x: Array) -> Array:
 ALL = both_signs(np.concatenate([geometric(1e-30, 1.0), linear(0, 100)]))
 SWEEPS: dict[str, tuple[Array, Callable[[Array], Array], float]] = {
     "exp": (linear(-110, 95), np.exp, 1),
-    "exp_of_negative": (linear(-87.3, 0), np.exp, 1),
+    # Horner's rule without fused multiply-adds; the form of "exp" takes two operations more
+    "exp_of_negative": (linear(-86.98, 0), np.exp, 1.2),
     "exp2_of_negative": (linear(-126, 0), np.exp2, 2),
     "log": (np.concatenate([geometric(1e-44, 3e38), linear(0.5, 2)]), np.log, 1),
     "log1p": (geometric(1e-30, 1.0), np.log1p, 2),
-    "sigmoid": (ALL[ALL > -87], lambda x: 1 / (1 + np.exp(-x)), 3),
+    "sigmoid": (ALL[ALL > -86.98], lambda x: 1 / (1 + np.exp(-x)), 3),
     "softplus": (ALL, lambda x: np.logaddexp(0, x), 2),
     "tanh": (ALL, np.tanh, 6),
     "erf": (ALL[::8], lambda x: np.array([math.erf(v) for v in x]), 7),
@@ -75,7 +76,7 @@ def test_error_bound(name: str) -> None:
 
 
 def test_exp_of_negative_numbers_has_no_subnormal_results() -> None:
-    x = np.array([-math.inf, -1e9, -104, -88, -87.34, -87.32, math.nan], np.float32)
+    x = np.array([-math.inf, -1e9, -104, -88, -87, -86.98, math.nan], np.float32)
     y = compute(tenon_math.exp_of_negative, x)
     np.testing.assert_array_equal(y[:5], 0)
     assert y[5] > 1.17549435e-38
@@ -88,10 +89,10 @@ def test_powers_of_two_have_no_subnormal_results() -> None:
 
 
 def test_sigmoid_has_no_subnormal_results() -> None:
-    x = np.array([-math.inf, -1000, -88, -87.1, 88, math.inf, math.nan], np.float32)
+    x = np.array([-math.inf, -1000, -88, -86.98, 88, math.inf, math.nan], np.float32)
     y = compute(tenon_math.sigmoid, x)
     np.testing.assert_array_equal(y[:3], 0)
-    assert 1.17549435e-38 < y[3] < 1.5e-38
+    assert 1.17549435e-38 < y[3] < 1.7e-38
     np.testing.assert_array_equal(y[4:], [1, 1, math.nan])
 
 

@@ -26,8 +26,7 @@ Function = Callable[..., Expr]
 
 _INFINITY = math.inf
 _ROUNDING = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
-_ROUNDING_BITS = 0x4B400000
-_ONE = 0x3F800000
+_BIAS = 127  # of exponents in the bits of floats
 LOG2E = 1.44269504088896341
 _LEAST_NORMAL = 0x00800000  # bits of the least float that is not subnormal
 SQRT_HALF = 0x3F3504F3  # bits of the float nearest to sqrt(1/2)
@@ -71,16 +70,19 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def _nearest(x: Expr) -> tuple[Expr, Expr]:
-    """The nearest integer to |x| < 2**22, as f32 and as i32."""
-    shifted = x + _ROUNDING
-    return shifted - _ROUNDING, bitcast(shifted, I32) - _ROUNDING_BITS
+    """The nearest integer to |x| < 2**22, as f32, and twice the bias of exponents more, as the lowest 23 bits of an
+    i32."""
+    scale = _ROUNDING + 2 * _BIAS
+    shifted = x + scale
+    return shifted - scale, bitcast(shifted, I32)
 
 
 def _scaled(x: Expr, n: Expr) -> Expr:
-    """x * 2**n for -252 <= n <= 254, in two steps so that neither factor leaves the range of f32."""
+    """x * 2**m for -252 <= m <= 254, in two steps so that neither factor leaves the range of f32.  The lowest bits of
+    ``n`` are m + 254, those above leave the word with ``_nearest``'s."""
     half = n >> 1
     rest = n - half
-    return x * bitcast((half << 23) + _ONE, F32) * bitcast((rest << 23) + _ONE, F32)
+    return x * bitcast(half << 23, F32) * bitcast(rest << 23, F32)
 
 
 def _top(x: Expr) -> Expr:
@@ -93,31 +95,27 @@ def exp(x: Expr) -> Expr:
     """At most 1 ulp, subnormal results included; infinite above 88.73."""
     x = clamp(x, -104.0, 89.0)
     whole, n = _nearest(x * LOG2E)
-    return _scaled(_exp_of_rest(x, whole), n)
+    r = x - whole * LOG_2[0] - whole * LOG_2[1]
+    return _scaled(polynomial(r, _EXP[:-2]) * (r * r) + r + 1.0, n)
 
 
-def _exp_of_rest(x: Expr, whole: Expr) -> Expr:
-    """exp(x) / 2**whole, of the whole number nearest to x / log(2)."""
-    r = x - whole * 0.693359375 - whole * -2.12194440e-4
-    p = polynomial(
-        r,
-        (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
-    )
-    return p * (r * r) + r + 1.0
-
-
-def _normal_exp(x: Expr) -> Expr:
-    """exp(x) from -87.33 to 88.37, at most 1 ulp: 2**n is a number of f32 there, so that one product scales."""
-    shifted = x * LOG2E + _ROUNDING
-    power = (bitcast(shifted, I32) << 23) + _ONE  # the constant's bits leave the word
-    return _exp_of_rest(x, shifted - _ROUNDING) * bitcast(power, F32)
+_EXP = (1.38214685e-3, 8.36866256e-3, 4.16682549e-2, 1.66665211e-1, 4.99999940e-1, 1.0, 1.0)
+"""exp(r) of |r| <= log(2) / 2 as a polynomial, with a relative error of at most 3.2e-9 (weighted least squares, each
+coefficient rounded before the next ones are fitted)."""
+_SHORT_EXP = (8.31269659e-3, 4.18901928e-2, 1.66671127e-1, 4.99992311e-1, 1.0, 1.0)
+"""The same with 1.1e-7."""
 
 
 @by_width(math_f64.exp)
 def exp_of_negative(x: Expr) -> Expr:
-    """exp(x) of x <= 0, at most 1 ulp; 0 below -87.33, where results would be subnormal."""
-    least = -87.33
-    return select(less(x, least), constant(0.0, x), _normal_exp(maximum(least, x)))
+    """exp(x) of x <= 0, at most 1.2 ulp; 0 below -86.99, where results would be subnormal soon."""
+    # Twice the polynomial times half the power of two: that has the bits of 0 where x / log(2) is nearest to -126.
+    scale = _ROUNDING + _BIAS - 1
+    x = maximum(-87.5, x)
+    shifted = x * LOG2E + scale
+    whole = shifted - scale
+    r = x - whole * LOG_2[0] - whole * LOG_2[1]
+    return polynomial(r, [2 * c for c in _EXP]) * bitcast(bitcast(shifted, I32) << 23, F32)
 
 
 LOG = (
@@ -200,10 +198,16 @@ def log1p(u: Expr) -> Expr:
 
 @by_width(math_f64.sigmoid)
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), at most 3 ulp; 0 below -87.2, where results would be subnormal soon."""
-    least = -87.2
-    y = 1.0 / (1.0 + _normal_exp(-clamp(x, least, 87.2)))
-    return select(less(x, least), constant(0.0, x), y)
+    """1 / (1 + exp(-x)), at most 3 ulp; 0 below -86.99, where results would be subnormal soon."""
+    # A quarter of the polynomial times four times the power of two, with the bits of infinity from 2**126 on.
+    scale = _ROUNDING + _BIAS + 2
+    x = clamp(x, -87.5, 60.0)
+    shifted = x * -LOG2E + scale
+    whole = shifted - scale
+    r = x + whole * LOG_2[0] + whole * LOG_2[1]  # of -x, with the other sign
+    signs = [(-1) ** k / 4 for k in range(len(_SHORT_EXP) - 1, -1, -1)]
+    p = polynomial(r, [c * sign for c, sign in zip(_SHORT_EXP, signs, strict=True)])
+    return 1.0 / (1.0 + p * bitcast(bitcast(shifted, I32) << 23, F32))
 
 
 @by_width(math_f64.softplus)
