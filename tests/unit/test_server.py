@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tenon
+from embedding_models import SHAPES
+from embedding_models import folder as embedding_folder
 from tenon.runtime.generation.generator import Generation, Generator
-from text_models import written_model
+from tenon.speech import Embedder
+from text_models import Weights, byte_pairs, vocabulary_size, written_model
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("starlette")
@@ -35,7 +41,20 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
 def port(generator: Generator) -> Iterator[int]:
     from tenon.tools.server.app import ServerLimits, application
 
-    served = application(generator, "words", ServerLimits(queue=1, max_tokens=40, body=4000))
+    with serving(application(generator, "words", ServerLimits(queue=1, max_tokens=40, body=4000))) as number:
+        yield number
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedder]:
+    path, _ = embedding_folder(tmp_path_factory.mktemp("embedding"))
+    with tenon.open(tenon.compile(path / "model.onnx", shapes=SHAPES, no_tuning=True)) as engine:
+        yield Embedder(engine)
+
+
+@contextmanager
+def serving(served: Any) -> Iterator[int]:
+    """The port at which an application answers."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(served, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -118,6 +137,105 @@ def test_streams(port: int, generator: Generator) -> None:
     assert stopped[-1]["choices"][0]["finish_reason"] == "stop"
 
 
+def test_several_answers(port: int, generator: Generator) -> None:
+    """For each prompt one after another; seeds follow the one that is given."""
+    how: dict[str, Any] = {"max_tokens": 5, "temperature": 1.5}
+    prompts = [PROMPT, "mat"]
+    wanted = [generator.generate(p, seed=seed, **how) for p in prompts for seed in (7, 8)]
+    got = answer(port, "/v1/completions", prompt=prompts, n=2, seed=7, **how)
+    assert [c["text"] for c in got["choices"]] == [each.text for each in wanted]
+    assert [c["index"] for c in got["choices"]] == [0, 1, 2, 3]
+    assert got["usage"]["completion_tokens"] == sum(len(each.tokens) for each in wanted)
+    streamed = events(port, "/v1/completions", prompt=prompts, n=2, seed=7, **how)
+    for index, each in enumerate(wanted):
+        own = [e["choices"][0] for e in streamed if e["choices"][0]["index"] == index]
+        assert "".join(choice["text"] for choice in own) == each.text
+        assert own[-1]["finish_reason"] == "length"
+
+
+def test_probabilities(port: int, generator: Generator) -> None:
+    """Those of the network, of each token and of the most probable ones; the same in a stream."""
+    wanted = generator.generate(MESSAGES, max_tokens=5, logprobs=3, temperature=1.2, seed=3)
+    weights = Weights(vocabulary_size(byte_pairs()))
+    tokens = generator.tokens_of(MESSAGES)
+    for score in wanted.scores:
+        logits = weights.logits(tokens)
+        expected = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        assert score.logprob == pytest.approx(expected[score.token], abs=1e-4)
+        assert [token for token, _ in score.top] == np.argsort(-expected)[:3].tolist()
+        tokens.append(score.token)
+    how = {"messages": MESSAGES, "max_tokens": 5, "temperature": 1.2, "seed": 3, "logprobs": True, "top_logprobs": 3}
+    content = answer(port, "/v1/chat/completions", **how)["choices"][0]["logprobs"]["content"]
+    assert [row["logprob"] for row in content] == [score.logprob for score in wanted.scores]
+    assert [len(row["top_logprobs"]) for row in content] == [3] * len(content)
+    assert b"".join(bytes(row["bytes"]) for row in content) == generator.tokenizer.bytes_of(wanted.tokens)
+    parts = [e["choices"][0]["logprobs"] for e in events(port, "/v1/chat/completions", **how)]
+    assert [row for part in parts if part for row in part["content"]] == content
+    got = answer(port, "/v1/completions", prompt=PROMPT, max_tokens=4, logprobs=2)["choices"][0]["logprobs"]
+    assert got["text_offset"] == [sum(map(len, got["tokens"][:i])) for i in range(4)]
+    assert [max(top.values()) for top in got["top_logprobs"]] == got["token_logprobs"]  # greedy
+
+
+def test_embeddings(embedder: Embedder) -> None:
+    from tenon.tools.server.app import application
+
+    texts = [" wa wb", " wc"]
+    wanted = [vector.tolist() for vector in embedder.embed(texts)]
+    with serving(application(embedder, "words")) as port:
+        got = answer(port, "/v1/embeddings", input=texts, model="words")
+        assert [row["embedding"] for row in got["data"]] == wanted
+        assert got["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+        coded = answer(port, "/v1/embeddings", input=texts[0], encoding_format="base64")["data"][0]["embedding"]
+        assert np.frombuffer(base64.b64decode(coded), "<f4").tolist() == wanted[0]
+        tokens = [embedder.tokenizer.encode(text) for text in texts]
+        assert answer(port, "/v1/embeddings", input=tokens)["data"] == got["data"]
+        assert answer(port, "/v1/embeddings", input=tokens[0])["data"] == got["data"][:1]
+        for body, message in (
+            ({"input": []}, "input: a request has 1 to 2048 texts"),
+            ({"input": ""}, "input: a text is empty"),
+            ({"input": " wa", "dimensions": 3}, "dimensions: the model's embeddings have 4"),
+            ({"input": " wa" * 9}, "size 's' is 9"),
+        ):
+            status, content = asked(port, "/v1/embeddings", body)
+            assert (status, message in json.loads(content)["error"]["message"]) == (400, True), content
+        status, content = asked(port, "/v1/completions", {"prompt": "a"})
+        assert (status, "generates no texts" in json.loads(content)["error"]["message"]) == (400, True)
+        assert "context_length" not in json.loads(asked(port, "/v1/models")[1])["data"][0]
+
+
+def test_the_client_of_openai(port: int, embedder: Embedder, generator: Generator) -> None:
+    """Texts, streams with the numbers of tokens, probabilities, embeddings and errors as its library reads them."""
+    openai = pytest.importorskip("openai")
+    from tenon.tools.server.app import application
+
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any")
+    assert [model.id for model in client.models.list()] == ["words"]
+    wanted = generator.generate(MESSAGES, max_tokens=5)
+    got = client.chat.completions.create(
+        model="words", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=2, n=2, stop=["never"]
+    )
+    assert [choice.message.content for choice in got.choices] == [wanted.text] * 2
+    assert len(got.choices[0].logprobs.content[0].top_logprobs) == 2
+    stream = client.chat.completions.create(
+        model="words", messages=MESSAGES, max_tokens=5, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == wanted.text
+    assert chunks[-1].usage.completion_tokens == len(wanted.tokens)
+    text = client.completions.create(model="words", prompt=PROMPT, max_tokens=5, logprobs=1)
+    assert text.choices[0].text == generator.generate(PROMPT, max_tokens=5).text
+    with pytest.raises(openai.NotFoundError, match="there is no 'gpt' here"):
+        client.completions.create(model="gpt", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="tools: "):
+        client.chat.completions.create(
+            model="words", messages=MESSAGES, tools=[{"type": "function", "function": {"name": "f"}}]
+        )
+    with serving(application(embedder, "words")) as number:
+        other = openai.OpenAI(base_url=f"http://127.0.0.1:{number}/v1", api_key="any")
+        vector = other.embeddings.create(model="words", input=" wa wb").data[0].embedding
+        assert vector == pytest.approx(next(embedder.embed([" wa wb"])).tolist())
+
+
 def test_answers_with_a_schema(port: int) -> None:
     pytest.importorskip("llguidance")
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
@@ -142,9 +260,13 @@ def test_models(port: int) -> None:
         ("/v1/completions", {}, 400, "prompt: Field required", "prompt"),
         ("/v1/completions", {"prompt": "a", "temperature": -1}, 400, "temperature: ", "temperature"),
         ("/v1/completions", {"prompt": "a", "max_tokens": -1}, 400, "max_tokens: ", "max_tokens"),
-        ("/v1/completions", {"prompt": "a", "n": 2}, 400, "n: one answer", "n"),
-        ("/v1/completions", {"prompt": "a", "logprobs": 3}, 400, "logprobs: ", "logprobs"),
-        ("/v1/completions", {"prompt": ["a", "b"]}, 400, "prompt: one text", "prompt"),
+        ("/v1/completions", {"prompt": "a", "n": 0}, 400, "n: ", "n"),
+        ("/v1/completions", {"prompt": "a", "best_of": 2}, 400, "best_of: ", "best_of"),
+        ("/v1/completions", {"prompt": "a", "logprobs": 30}, 400, "logprobs: ", "logprobs"),
+        ("/v1/completions", {"prompt": "a", "logprobs": 1, "echo": True}, 400, "leave out echo", "logprobs"),
+        ("/v1/completions", {"prompt": "a", "logit_bias": {"5": 1}}, 400, "logit_bias: ", "logit_bias"),
+        ("/v1/completions", {"prompt": ["a"] * 70, "n": 2}, 400, "has 1 to 128 answers", "prompt"),
+        ("/v1/chat/completions", {"messages": MESSAGES, "top_logprobs": 2}, 400, "needs logprobs", "top_logprobs"),
         ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400, "suffix: ", "suffix"),
         ("/v1/completions", {"prompt": ""}, 400, "the prompt is empty", None),
         ("/v1/completions", {"prompt": "x" * 70}, 400, "the prompt has 70 tokens", None),
@@ -160,7 +282,8 @@ def test_models(port: int) -> None:
             "content of the type 'image_url'",
             "messages",
         ),
-        ("/v1/embeddings", {"input": "a"}, 404, "POST /v1/embeddings: not found", None),
+        ("/v1/embeddings", {"input": "a"}, 400, "'words' embeds no texts", "model"),
+        ("/v1/images", {}, 404, "POST /v1/images: not found", None),
     ],
 )
 def test_errors_are_error_objects(

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.cli.console import note
-from tenon.cli.language_models import opened
-from tenon.cli.model_source import ModelArgument, Threads
+from tenon.cli.model_source import ModelArgument, Threads, open_engine
 from tenon.errors import InputError
 
 
@@ -29,11 +28,15 @@ def serve(
         import uvicorn
     except ImportError:
         raise InputError("the server needs the package uvicorn: pip install starlette uvicorn") from None
+    from tenon.runtime.generation.embedder import Embedder
+    from tenon.runtime.generation.generator import Generator
     from tenon.tools.server.app import ServerLimits, application
 
-    with _listening(host, port) as listener, opened(source, options, threads) as generator:
+    with _listening(host, port) as listener, open_engine(source, options, threads) as engine:
         name = Path(source.name).stem
-        served = application(generator, name, ServerLimits(queue, max_tokens))
+        embeds = engine.text is not None and engine.text.kind == "encoder"
+        model = Embedder(engine) if embeds else Generator(engine)
+        served = application(model, name, ServerLimits(queue, max_tokens))
         settings = uvicorn.Config(served, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         shown = f"[{host}]" if ":" in host else host
         note(f"{name} answers at http://{shown}:{listener.getsockname()[1]}/v1 (Ctrl-C ends it)")

@@ -10,11 +10,22 @@ Finish = Literal["stop", "length", "context"]
 
 
 @dataclass(frozen=True)
+class TokenScore:
+    """The natural logarithm of a token's probability, by the network's logits before penalties and temperature, and
+    those of the most probable tokens in its place."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class Completion:
     """A generated text.
 
     ``tokens`` are those of the text, without the one that ended it.  ``prompt_tokens`` are all of the prompt, of which
     ``reused_tokens`` were in the caches already.  Times are in seconds: of the prompt, and of all tokens behind it.
+    ``scores`` are those of the tokens, if they were asked for.
     """
 
     text: str
@@ -24,6 +35,7 @@ class Completion:
     reused_tokens: int
     prompt_seconds: float
     seconds: float
+    scores: tuple[TokenScore, ...] = ()
 
     @property
     def prompt_rate(self) -> float:

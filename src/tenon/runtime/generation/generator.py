@@ -11,6 +11,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeGuard, Unpack
 
+import numpy as np
+
 from tenon.errors import InputError, guarded
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
@@ -20,11 +22,11 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.bundle.container import is_container
 from tenon.runtime.bundle.manifest import FILE
 from tenon.runtime.engine import Engine, open_bundle
-from tenon.runtime.generation.completion import Completion, Finish
+from tenon.runtime.generation.completion import Completion, Finish, TokenScore
 from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.text.chat_template import Messages, conversation, special_names
 from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, schema_grammar
-from tenon.runtime.text.sampling import Sampling, TokenSampler
+from tenon.runtime.text.sampling import Sampling, TokenSampler, logarithms
 from tenon.runtime.text.text_stream import TextStream
 from tenon.runtime.text.tokenizer import TextTokenizer
 
@@ -105,15 +107,17 @@ class Generator:
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
         grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        logprobs: int | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> Completion:
         """Go on with a prompt, or answer the last message of a conversation.
 
         At most ``max_tokens`` tokens are generated; the text ends before one of the strings ``stop``, and follows
-        ``grammar``, a JSON schema or the path of a grammar's file.  The other arguments are fields of ``Sampling``.
+        ``grammar``, a JSON schema or the path of a grammar's file.  ``logprobs`` asks for the scores of the tokens,
+        with those of so many of the most probable ones.  The other arguments are fields of ``Sampling``.
         Raises InputError for bad arguments and a prompt that is too long.
         """
-        stream = self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, **sampling)
+        stream = self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, logprobs=logprobs, **sampling)
         for _ in stream:
             pass
         return stream.completion
@@ -125,6 +129,7 @@ class Generator:
         max_tokens: int | None = None,
         stop: Sequence[str] | str = (),
         grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        logprobs: int | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> Generation:
         """The same piece by piece: an iterator over texts, whose ``completion`` is the whole afterwards."""
@@ -134,7 +139,7 @@ class Generator:
         how = Sampling.of(self.text.generation).changed(sampling)
         state = None if grammar is None else self._grammars.parse(_grammar_text(grammar))
         limit = self.context if max_tokens is None else max_tokens
-        return Generation(self, self.tokens_of(prompt), how, TextStream(ends), state, limit)
+        return Generation(self, self.tokens_of(prompt), how, TextStream(ends), state, limit, logprobs)
 
     def close(self) -> None:
         """Close the engine."""
@@ -163,7 +168,9 @@ class Generation:
         stream: TextStream,
         grammar: TokenGrammar | None,
         limit: int,
+        logprobs: int | None = None,
     ) -> None:
+        self._top, self._scores = logprobs, list[TokenScore]()
         self._generator, self._decoder = generator, generator._decoder
         self._sampler, self._stream, self._grammar, self._limit = TokenSampler(sampling, prompt), stream, grammar, limit
         self._prompt = prompt
@@ -189,7 +196,8 @@ class Generation:
             text += piece
             seconds, tokens = perf_counter() - prompted, tuple(self._tokens)
             shown = finish or "length"
-            self.completion = replace(self.completion, text=text, tokens=tokens, finish=shown, seconds=seconds)
+            done = replace(self.completion, text=text, tokens=tokens, finish=shown, seconds=seconds)
+            self.completion = replace(done, scores=tuple(self._scores))
             if piece:
                 yield piece
             if finish is None:
@@ -203,6 +211,8 @@ class Generation:
         if token in self._generator.text.eos:
             return self._ended("stop")
         self._tokens.append(token)
+        if self._top is not None:
+            self._scores.append(score_of(logits, token, self._top))
         piece = self._stream.add(self._generator.tokenizer.bytes_of([token]))
         complete = self._grammar is not None and self._grammar.add(token)
         if self._stream.stopped or complete:
@@ -240,6 +250,13 @@ def generate(
     finally:
         if not isinstance(model, Engine):
             generator.close()
+
+
+def score_of(logits: Array, token: int, top: int) -> TokenScore:
+    """The score of a token by logits f32[vocabulary], with those of the ``top`` most probable ones."""
+    scores = logarithms(logits)
+    order = np.argsort(-scores, kind="stable")[:top]
+    return TokenScore(token, float(scores[token]), tuple((int(i), float(scores[i])) for i in order))
 
 
 def _engine(model: Model | Bundle | Engine, threads: int, options: Mapping[str, Any]) -> Engine:

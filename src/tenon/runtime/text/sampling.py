@@ -148,6 +148,12 @@ def powers(scores: Array, temperature: float) -> Array:
     return np.asarray((total << np.uint64(ONE - 30)) >> np.minimum(-whole, 63).astype(np.uint64))
 
 
+def logarithms(logits: Array) -> Array:
+    """The natural logarithms f64[n] of the probabilities that logits f32[n] stand for."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
 def new_seed() -> int:
     """A seed that differs each time."""
     return int.from_bytes(np.random.default_rng().bytes(8), "little")

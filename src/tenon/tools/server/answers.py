@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,24 +24,29 @@ class ApiAnswer:
     number: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, completion: Completion, before: str = "") -> dict[str, Any]:
-        """The body of the answer; ``before`` is a text in front of it."""
+    def whole(self, choices: Sequence[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:
+        """The body of the answer, of ``choices``."""
+        return {**self._head(chunk=False), "choices": list(choices), "usage": usage(completions)}
+
+    def choice(self, index: int, completion: Completion, logprobs: Any, before: str = "") -> dict[str, Any]:
+        """A choice of the answer; ``before`` is a text in front of it."""
         text, finish = before + completion.text, FINISHES[completion.finish]
         content: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
-        return {**self._head(chunk=False), "choices": [choice], "usage": usage(completion)}
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
 
-    def event(self, piece: str, finish: str | None = None, *, first: bool = False) -> bytes:
-        """A piece of the answer as an event; ``finish`` is the reason of the last one."""
+    def event(
+        self, piece: str, finish: str | None = None, *, index: int = 0, first: bool = False, logprobs: Any = None
+    ) -> bytes:
+        """A piece of a choice as an event; ``finish`` is the reason of the last one."""
         delta: dict[str, Any] = {"role": "assistant"} if first else {}
         delta |= {"content": piece} if piece or first else {}
         content: dict[str, Any] = {"delta": delta} if self.chat else {"text": piece}
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish}
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
         return event({**self._head(chunk=True), "choices": [choice]})
 
-    def usage_event(self, completion: Completion) -> bytes:
+    def usage_event(self, completions: Sequence[Completion]) -> bytes:
         """The event with the number of tokens."""
-        return event({**self._head(chunk=True), "choices": [], "usage": usage(completion)})
+        return event({**self._head(chunk=True), "choices": [], "usage": usage(completions)})
 
     def _head(self, *, chunk: bool) -> dict[str, Any]:
         kind = "text_completion" if not self.chat else "chat.completion.chunk" if chunk else "chat.completion"
@@ -48,10 +54,11 @@ class ApiAnswer:
         return {"id": f"{prefix}-{self.number}", "object": kind, "created": self.created, "model": self.model}
 
 
-def usage(completion: Completion) -> dict[str, Any]:
-    """The numbers of tokens of a request and its answer."""
-    prompt, count = completion.prompt_tokens, len(completion.tokens)
-    details = {"cached_tokens": completion.reused_tokens}
+def usage(completions: Sequence[Completion]) -> dict[str, Any]:
+    """The numbers of tokens of a request and its answers; a prompt counts once for each answer."""
+    prompt = sum(completion.prompt_tokens for completion in completions)
+    count = sum(len(completion.tokens) for completion in completions)
+    details = {"cached_tokens": sum(completion.reused_tokens for completion in completions)}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": count,

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tenon.errors import InputError, TenonError
+from tenon.network.graph.dtype import Array
+from tenon.runtime.generation.completion import Completion
+from tenon.runtime.generation.embedder import Embedder
 from tenon.runtime.generation.generator import Generation, Generator, Prompt
 from tenon.tools.server.answers import END, FINISHES, ApiAnswer, event
 from tenon.tools.server.api_errors import ApiError
-from tenon.tools.server.requests import COMPLETION_TOKENS, ChatRequest, CompletionRequest, TextRequest, parsed
+from tenon.tools.server.embeddings import embedded, embedding_answer
+from tenon.tools.server.logprobs import chat_logprobs, text_logprobs
+from tenon.tools.server.requests import (
+    COMPLETION_TOKENS,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    TextRequest,
+    parsed,
+)
 from tenon.tools.server.turns import Turns
 
 if TYPE_CHECKING:
@@ -32,8 +44,8 @@ class ServerLimits:
     body: int = MAX_BODY
 
 
-def application(generator: Generator, name: str, limits: ServerLimits = ServerLimits()) -> Starlette:
-    """The application that answers with one generator, whose model is called ``name``.
+def application(model: Generator | Embedder, name: str, limits: ServerLimits = ServerLimits()) -> Starlette:
+    """The application that answers with one generator or embedder, whose model is called ``name``.
 
     Raises InputError if the package ``starlette`` is missing.
     """
@@ -43,13 +55,14 @@ def application(generator: Generator, name: str, limits: ServerLimits = ServerLi
         from starlette.routing import Route
     except ImportError:
         raise InputError("the server needs the package starlette: pip install starlette uvicorn") from None
-    service = _Service(generator, name, limits)
+    service = _Service(model, name, limits)
     routes = [
         Route("/health", _answering(service.health)),
         Route("/v1/models", _answering(service.models)),
         Route("/v1/models/{name:path}", _answering(service.model)),
         Route("/v1/completions", _answering(service.completions), methods=["POST"]),
         Route("/v1/chat/completions", _answering(service.chat), methods=["POST"]),
+        Route("/v1/embeddings", _answering(service.embeddings), methods=["POST"]),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_place, Exception: _failed})
 
@@ -89,8 +102,8 @@ async def _failed(request: Request, error: Exception) -> Response:
 class _Service:
     """The endpoints."""
 
-    def __init__(self, generator: Generator, name: str, limits: ServerLimits) -> None:
-        self._generator, self._name, self._limits = generator, name, limits
+    def __init__(self, model: Generator | Embedder, name: str, limits: ServerLimits) -> None:
+        self._model, self._name, self._limits = model, name, limits
         self._turns, self._created = Turns(limits.queue), int(time.time())
 
     async def health(self, request: Request) -> Response:
@@ -111,7 +124,14 @@ class _Service:
 
     def _about(self) -> dict[str, Any]:
         about = {"id": self._name, "object": "model", "created": self._created, "owned_by": "tenon"}
-        return {**about, "context_length": self._generator.context}
+        return {**about, "context_length": self._model.context} if isinstance(self._model, Generator) else about
+
+    @property
+    def _generator(self) -> Generator:
+        """The model, which generates texts.  Raises ApiError for one that embeds them."""
+        if isinstance(self._model, Generator):
+            return self._model
+        raise ApiError(400, f"'{self._name}' generates no texts: it answers /v1/embeddings", "model")
 
     def _check_name(self, name: str | None) -> None:
         if name is not None and name != self._name:
@@ -121,13 +141,29 @@ class _Service:
     async def completions(self, request: Request) -> Response:
         asked = parsed(CompletionRequest, await self._body(request))
         limit = COMPLETION_TOKENS if asked.max_tokens is None else asked.max_tokens
-        before = asked.text() if asked.echo else ""
-        return await self._respond(request, asked, asked.text(), limit, before)
+        return await self._respond(request, asked, asked.texts(), limit)
 
     async def chat(self, request: Request) -> Response:
         asked = parsed(ChatRequest, await self._body(request))
         messages = [message.plain() for message in asked.messages]
-        return await self._respond(request, asked, messages, asked.limit())
+        return await self._respond(request, asked, [messages], asked.limit())
+
+    async def embeddings(self, request: Request) -> Response:
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import JSONResponse
+
+        asked: EmbeddingRequest = parsed(EmbeddingRequest, await self._body(request))
+        self._check_name(asked.model)
+        if not isinstance(self._model, Embedder):
+            raise ApiError(400, f"'{self._name}' embeds no texts: it answers /v1/completions", "model")
+        self._turns.check()
+        vectors, count = list[Array](), 0
+        async with self._turns.turn():
+            for text in asked.texts():
+                vector, tokens = await run_in_threadpool(embedded, self._model, text)
+                vectors.append(vector)
+                count += tokens
+        return JSONResponse(embedding_answer(self._name, vectors, count, asked.encoding_format, asked.dimensions))
 
     async def _body(self, request: Request) -> bytes:
         """The body.  Raises ApiError (413) for one that is too long, before all of it is read."""
@@ -139,50 +175,95 @@ class _Service:
         return bytes(content)
 
     async def _respond(
-        self, request: Request, asked: TextRequest, prompt: Prompt, limit: int | None, before: str = ""
+        self, request: Request, asked: TextRequest, prompts: Sequence[Prompt], limit: int | None
     ) -> Response:
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import JSONResponse, StreamingResponse
 
         self._check_name(asked.model)
+        generator = self._generator
         self._turns.check()
         most = [n for n in (limit, self._limits.max_tokens) if n is not None]
         how: dict[str, Any] = {
             "max_tokens": min(most, default=None),
             "stop": asked.stops(),
             "grammar": asked.schema_of_answer(),
+            "logprobs": asked.top,
+            **asked.sampling(),
         }
-        generation = await run_in_threadpool(self._generator.stream, prompt, **how, **asked.sampling())
+        generations = list[_Choice]()
+        for prompt in prompts:
+            before = prompt if isinstance(asked, CompletionRequest) and asked.echo and isinstance(prompt, str) else ""
+            for number in range(asked.n or 1):
+                seed = None if asked.seed is None else asked.seed + number
+                generation = await run_in_threadpool(generator.stream, prompt, **{**how, "seed": seed})
+                generations.append(_Choice(len(generations), generation, before))
         answer = ApiAnswer(self._name, chat=isinstance(asked, ChatRequest))
         if asked.stream:
             with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-            events = self._events(generation, answer, before, with_usage=with_usage)
+            events = self._events(generations, answer, with_usage=with_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        async for _ in self._pieces(generation):
+        async for _ in self._pieces(generations):
             if await request.is_disconnected():
                 break
-        return JSONResponse(answer.whole(generation.completion, before))
+        choices = [
+            answer.choice(each.index, each.completion, self._logprobs(answer, each), each.before)
+            for each in generations
+        ]
+        return JSONResponse(answer.whole(choices, [each.completion for each in generations]))
 
-    async def _pieces(self, generation: Generation) -> AsyncIterator[str]:
-        """The pieces of a text, generated in another thread when it is the request's turn."""
+    def _logprobs(self, answer: ApiAnswer, choice: _Choice, first: int = 0) -> dict[str, Any] | None:
+        """The probabilities of the tokens from the number ``first`` on; None if there are none."""
+        scores, tokenizer = choice.completion.scores, self._generator.tokenizer
+        if not scores[first:]:
+            return None
+
+        def bytes_of(token: int) -> bytes:
+            return tokenizer.bytes_of([token])
+
+        if answer.chat:
+            return chat_logprobs(scores[first:], bytes_of)
+        offset = sum(len(bytes_of(score.token).decode("utf-8", "replace")) for score in scores[:first])
+        return text_logprobs(scores[first:], bytes_of, offset)
+
+    async def _pieces(self, choices: Sequence[_Choice]) -> AsyncIterator[tuple[_Choice, str]]:
+        """The pieces of texts, generated one after another in another thread when it is the request's turn."""
         from starlette.concurrency import run_in_threadpool
 
         async with self._turns.turn():
-            while (piece := await run_in_threadpool(next, generation, None)) is not None:
-                yield piece
+            for choice in choices:
+                while (piece := await run_in_threadpool(next, choice.generation, None)) is not None:
+                    yield choice, piece
 
-    async def _events(
-        self, generation: Generation, answer: ApiAnswer, before: str, *, with_usage: bool
-    ) -> AsyncIterator[bytes]:
+    async def _events(self, choices: Sequence[_Choice], answer: ApiAnswer, *, with_usage: bool) -> AsyncIterator[bytes]:
         """The pieces as server-sent events; an error is one, too, as the answer has begun already."""
-        yield answer.event(before, first=True)
+        given = [0] * len(choices)
+        for choice in choices:
+            yield answer.event(choice.before, index=choice.index, first=True)
         try:
-            async for piece in self._pieces(generation):
-                yield answer.event(piece)
+            async for choice, piece in self._pieces(choices):
+                logprobs = self._logprobs(answer, choice, given[choice.index])
+                given[choice.index] = len(choice.completion.scores)
+                yield answer.event(piece, index=choice.index, logprobs=logprobs)
         except TenonError as error:
             yield event(ApiError.of(error).content())
             return
-        yield answer.event("", FINISHES[generation.completion.finish])
+        for choice in choices:
+            logprobs = self._logprobs(answer, choice, given[choice.index])
+            yield answer.event("", FINISHES[choice.completion.finish], index=choice.index, logprobs=logprobs)
         if with_usage:
-            yield answer.usage_event(generation.completion)
+            yield answer.usage_event([choice.completion for choice in choices])
         yield END
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One of the answers to a request; ``before`` is a text in front of it."""
+
+    index: int
+    generation: Generation
+    before: str
+
+    @property
+    def completion(self) -> Completion:
+        return self.generation.completion

@@ -19,6 +19,10 @@ _SAMPLING = (
     "frequency_penalty",
     "seed",
 )
+MOST_ANSWERS = 128
+"""Answers to a request at most, as in OpenAI's API."""
+MOST_TEXTS = 2048
+"""Texts of a request for embeddings at most, as there."""
 COMPLETION_TOKENS = 16
 """Tokens of an answer of /v1/completions where the request does not say, as in OpenAI's API."""
 
@@ -60,9 +64,9 @@ class TextRequest(BaseModel):
     stop: str | list[str] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int | None = None
-    logprobs: bool | int | None = None
+    n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     best_of: int | None = None
+    logit_bias: dict[str, float] | None = None
     response_format: ResponseFormat | None = None
 
     def sampling(self) -> dict[str, Any]:
@@ -80,13 +84,17 @@ class TextRequest(BaseModel):
             return None
         return form.json_schema.content if form.json_schema is not None else {"type": "object"}
 
+    @property
+    def top(self) -> int | None:
+        """How many of the most probable tokens are listed beside each one; None: no probabilities are given."""
+        raise NotImplementedError
+
     def check(self) -> None:
         """Raises ApiError for what cannot be done."""
-        for name in ("n", "best_of"):
-            if getattr(self, name) not in (None, 1):
-                raise ApiError(400, f"{name}: one answer is given to a request: leave it out", name)
-        if self.logprobs not in (None, False, 0):
-            raise ApiError(400, "logprobs: probabilities are not given: leave it out", "logprobs")
+        if self.best_of not in (None, self.n or 1):
+            raise ApiError(400, "best_of: all answers are given (n): leave it out", "best_of")
+        if self.logit_bias:
+            raise ApiError(400, "logit_bias: logits are not changed: leave it out", "logit_bias")
 
 
 class CompletionRequest(TextRequest):
@@ -95,17 +103,24 @@ class CompletionRequest(TextRequest):
     prompt: str | list[str]
     echo: bool = False
     suffix: str | None = None
+    logprobs: int | None = Field(None, ge=0, le=20)
+
+    @property
+    def top(self) -> int | None:
+        return self.logprobs
 
     def check(self) -> None:
         super().check()
         if self.suffix:
             raise ApiError(400, "suffix: texts are not filled in between others: leave it out", "suffix")
-        if isinstance(self.prompt, list) and len(self.prompt) != 1:
-            raise ApiError(400, "prompt: one text is continued by a request: send one for each", "prompt")
+        if not self.texts() or len(self.texts()) * (self.n or 1) > MOST_ANSWERS:
+            raise ApiError(400, f"prompt: a request has 1 to {MOST_ANSWERS} answers", "prompt")
+        if self.echo and self.logprobs is not None:
+            raise ApiError(400, "logprobs: those of a prompt are not given: leave out echo", "logprobs")
 
-    def text(self) -> str:
-        """The text to go on with."""
-        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+    def texts(self) -> list[str]:
+        """The texts to go on with."""
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
 
 class ContentPart(BaseModel):
@@ -135,17 +150,46 @@ class ChatRequest(TextRequest):
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=0)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[Any] | None = None
     tool_choice: Any = None
 
+    @property
+    def top(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
     def check(self) -> None:
         super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs: it needs logprobs", "top_logprobs")
         if self.tools and self.tool_choice != "none":
             raise ApiError(400, "tools: no tools are called: leave them out", "tools")
 
     def limit(self) -> int | None:
         """The most tokens of the answer; None for no limit."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+
+class EmbeddingRequest(BaseModel):
+    """A request for embeddings: of a text or its tokens, or of several."""
+
+    model: str | None = None
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1)
+
+    def check(self) -> None:
+        """Raises ApiError for what cannot be done."""
+        if not 1 <= len(self.texts()) <= MOST_TEXTS:
+            raise ApiError(400, f"input: a request has 1 to {MOST_TEXTS} texts", "input")
+
+    def texts(self) -> list[str | list[int]]:
+        """The texts, or their tokens."""
+        if isinstance(self.input, str):
+            return [self.input]
+        whole = [number for number in self.input if isinstance(number, int)]
+        return [whole] if whole else [text for text in self.input if not isinstance(text, int)]
 
 
 def parsed(kind: type[Any], body: bytes) -> Any:
