@@ -49,6 +49,7 @@ from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.bodies import with_usable_bodies
+from tenon.network.passes.cache_rings import with_rings
 from tenon.network.passes.cache_types import with_cache_type
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.first import first_passes
@@ -238,6 +239,9 @@ def _compiled(
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
     graphs = [with_states(with_cache_type(bound, chosen.cache_type), chosen.states) for bound in graphs]
+    rewind = None
+    if chosen.size_classes == 1:
+        graphs, rewind = with_rings(graphs)
     graphs = [chosen_by_size(own[0], own[1:]) for own in by_class(graphs, classes)]
     check_alike(graphs)
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
@@ -260,7 +264,8 @@ def _compiled(
     expected = partial(_answer, graphs[0], arithmetic)
     about = (origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected, decoding)
     placement = None if chosen.obfuscate else graphs[0].placement
-    return Bundle(first, unit, compilation, *about, placement=placement, text=imported.text)
+    text = imported.text if imported.text is None or rewind is None else replace(imported.text, rewind=rewind)
+    return Bundle(first, unit, compilation, *about, placement=placement, text=text)
 
 
 def _decoding(given: Mapping[str, Any], graph: Graph) -> dict[str, str]:
@@ -308,6 +313,8 @@ def inspect(
         return describe(given), given  # without weights nothing can be planned
     left: list[Problem] = []
     given = with_states(with_cache_type(_bound(given, shapes), chosen.cache_type), chosen.states)
+    if chosen.size_classes == 1:
+        ((given,), _) = with_rings([given])
     graph, program = _planned(given, compilation, given.name, None, progress, left)
     description = describe(given, program)
     arithmetic = compilation.arithmetic_of(given) if is_quantised(given) else "float"

@@ -11,19 +11,22 @@ from tenon.network.graph.types import I64, DType
 
 
 @lru_cache(maxsize=256)
-def append(outer: int, extent: int, count: int, inner: int, dtype: DType, machine: Machine) -> Kernel:
-    """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, as far as there is room in ``extent`` rows.
-    Parameters: x, at (i64), y."""
+def append(
+    outer: int, extent: int, count: int, inner: int, dtype: DType, machine: Machine, positions: int = 0
+) -> Kernel:
+    """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, as far as there is room in ``extent`` rows, or
+    where there are ``positions``, as far as there are, at (at + i) modulo ``extent``.  Parameters: x, at (i64), y."""
     k = Builder(f"append_{outer}x{count}x{inner}", f"Rows of {inner} elements written from a position on")
     x = k.param("x", outer, count, inner, dtype=dtype)
     position = k.param("at", 1, dtype=I64)
     y = k.param("y", outer, extent, inner, dtype=dtype, out=True)
     with (
         k.loop("o", outer, kind="parallel") as o,
-        k.bind("at", cast(position[0], I64), extent + 1) as at,
-        k.loop("i", count, extent - at) as i,
+        k.bind("at", cast(position[0], I64), (positions or extent) + 1) as at,
+        k.loop("i", count, (positions or extent) - at) as i,
     ):
+        row = (at + i) % extent if positions else at + i
         for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:
-                y.vec(width)[o, at + i, v + start // width] = x.vec(width)[o, i, v + start // width]
+                y.vec(width)[o, row, v + start // width] = x.vec(width)[o, i, v + start // width]
     return k.done()

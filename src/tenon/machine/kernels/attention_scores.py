@@ -231,7 +231,13 @@ def _load(x: Tensor, outer: Sequence[Index | int], first: Index, lanes: int) -> 
 def _seen(p: BlockedAttention, b: QueryBlock, key: Index, v: int, score: Expr) -> Expr:
     """A score, -inf where the query does not see the key."""
     assert p.places is not None
-    query = _load(p.places, (), b.first + b.past + v * b.run.lanes, b.run.lanes)
+    if p.s.ring:  # numbers behind the past and the extent of the ring
+        last = p.s.queries - 1
+        age = (b.past + (last + p.s.keys) - key) % p.s.keys
+        first, key = b.first + p.s.keys, (last + p.s.keys) - age
+    else:
+        first = b.first + b.past
+    query = _load(p.places, (), first + v * b.run.lanes, b.run.lanes)
     number = broadcast(p.places[key], b.run.lanes)
     hidden = Const(-np.inf, Type(score.type.dtype))
     score = select(less(query, number), broadcast(hidden, b.run.lanes), score)

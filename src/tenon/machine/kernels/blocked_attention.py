@@ -71,7 +71,7 @@ def blocked_attention(s: HeadSizes, machine: Machine) -> Kernel:
                 first = i * run.count + run.start
                 limits = [] if length is None else [length]
                 if s.causal:
-                    limits.append(first + past + run.count)
+                    limits.append(past + s.queries if s.ring else first + past + run.count)
                 top, total = (k.local(name, run.vecs, lanes=run.lanes) for name in ("top", "total"))
                 room_of = (turned, scores, factors, sums, widened)
                 block = QueryBlock(b, h, first, past, run, *room_of, top, total, tuple(limits))
@@ -115,7 +115,8 @@ def _attend(p: BlockedAttention, b: QueryBlock) -> None:
         bounds = [(limit + (t.block - 1)) // t.block - start // t.block for limit in b.limits]
         with k.loop("n", blocks, *bounds) as n:
             keys = KeyBlock(n * t.block + start, count, b.limits)
-            with k.when(*([keys.first + (count + s.window - 2) - b.first - b.past] if s.window else [])):
+            unseen = s.window and not s.ring
+            with k.when(*([keys.first + (count + s.window - 2) - b.first - b.past] if unseen else [])):
                 widen(p, b, p.keys, keys, 0)
                 multiply_keys(p, b, keys)
                 greatest = finish_scores(p, b, keys)

@@ -133,7 +133,7 @@ def _attend(p: _RowAttention, start: Index, blocks: int) -> None:
     bounds = [(limit + (BLOCK - 1)) // BLOCK - start for limit in p.limits]
     with k.loop("n", blocks, *bounds) as n:
         first = (start + n) * BLOCK
-        with k.when(*([first + (BLOCK + s.window - 2) - p.past] if s.window else [])):
+        with k.when(*([first + (BLOCK + s.window - 2) - p.past] if s.window and not s.ring else [])):
             _scores(p, first)
             factors = [_exponentials(p, row) for row in range(s.group)]
             _add_values(p, first, factors)
@@ -182,7 +182,8 @@ def _score(p: _RowAttention, row: int, key: Index, product: Expr) -> Expr:
     if p.mask is not None:
         score = _masked(p, row, key, score)
     if s.window:
-        score = guarded((key + (s.window - 1) - p.past,), score, -np.inf)
+        age = (p.past + s.keys - key) % s.keys if s.ring else p.past - key
+        score = guarded(((s.window - 1) - age,), score, -np.inf)
     return score
 
 

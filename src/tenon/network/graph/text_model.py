@@ -30,6 +30,9 @@ class TextModel:
 
     ``start`` are the tokens that a decoder behind an encoder begins with; ``suppressed`` are never generated, and
     ``suppressed_first`` not as the first token.
+
+    ``rewind`` says how many of the last tokens can be taken back where caches are rings (``passes.cache_rings``); None:
+    all.
     """
 
     kind: str = "decoder"
@@ -48,3 +51,4 @@ class TextModel:
     start: tuple[int, ...] = ()
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
+    rewind: int | None = None

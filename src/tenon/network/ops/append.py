@@ -24,10 +24,12 @@ class Append(Operator):
     """Inputs: data, new, extent (an i64).  The data with ``new`` written from index ``extent`` on along ``axis``.
 
     The data has room behind its true extent: the result has its shape, and rows of ``new`` that would lie past its end
-    are not written.  An extent below 0 or past the end counts as the nearest of the two.
+    are not written.  An extent below 0 or past the end counts as the nearest of the two.  With ``positions`` the data
+    is a ring: row number n, below ``positions``, is written at n modulo the data's extent.
     """
 
     axis: int = 0
+    positions: int = 0
     arity: ClassVar[tuple[int, int]] = (3, 3)
     internal: ClassVar[bool] = True
     moves: ClassVar[bool] = True
@@ -45,10 +47,11 @@ class Append(Operator):
 
     def reference(self, x: Array, new: Array, extent: Array) -> Array:
         axis, y = self.axis % x.ndim, x.copy()
-        start = min(max(int(extent.item()), 0), x.shape[axis])
-        room = x.shape[axis] - start
-        rows = np.moveaxis(new, axis, 0)[:room]
-        np.moveaxis(y, axis, 0)[start : start + len(rows)] = rows
+        most = self.positions or x.shape[axis]
+        start = min(max(int(extent.item()), 0), most)
+        rows = np.moveaxis(new, axis, 0)[: most - start]
+        for i, row in enumerate(rows):
+            np.moveaxis(y, axis, 0)[(start + i) % x.shape[axis]] = row
         return y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
@@ -64,7 +67,7 @@ class Append(Operator):
         steps = [copied(site)] if x.size and 0 not in site.placed else []
         if new.size and x.size:
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
-            kernel = append(outer, extent, new.dims[self.axis % x.rank], inner, x.dtype, site.machine)
+            kernel = append(outer, extent, new.dims[self.axis % x.rank], inner, x.dtype, site.machine, self.positions)
             steps.append(Step(kernel, (Input(1), Input(2), Output())))
         return steps
 
@@ -76,3 +79,5 @@ class Append(Operator):
         yield Case(cls(), (integers, -integers[:3], np.array(2)), label="no_room")
         yield Case(cls(), (integers, -integers[:2], np.array(9)), label="past_the_end")
         yield Case(cls(), (integers, -integers[:2], np.array(-3)), label="below_zero")
+        for start in (2, 30, 37):
+            yield Case(cls(1, 39), ((2, 7, 5), (2, 4, 5), np.array(start)), label=f"ring_{start}")

@@ -33,11 +33,15 @@ class CachedAttention(Operator):
     Query i looks at the keys up to position past + i, at the last ``window`` of these where that is not 0.  Scores are
     multiplied by ``scale``; ``softcap``: c for c * tanh(score / c).  The result is as the queries.  ``past`` counts as
     the nearest number for which the room suffices.
+
+    With ``positions`` the cache is a ring with room for ``window`` and length tokens at least: the key of position p,
+    which is below ``positions``, lies at p modulo room, and what lies there of tokens before the window is not seen.
     """
 
     scale: float = 1.0
     window: int = 0
     softcap: float = 0.0
+    positions: int = 0
     arity: ClassVar[tuple[int, int]] = (4, 6)
     internal: ClassVar[bool] = True
     widens: ClassVar[bool] = True
@@ -54,6 +58,8 @@ class CachedAttention(Operator):
             raise ShapeError(f"CachedAttention: keys {k} and values {v} with {len(scales)} scales cannot be read")
         if past.dtype is not I64 or past.size != 1 or q.dims[1] > k.dims[2]:
             raise ShapeError(f"CachedAttention: {q.dims[1]} queries with {past} tokens before them do not fit {k}")
+        if self.positions and not 0 < self.window <= k.dims[2] - q.dims[1] + 1 <= self.positions - q.dims[1] + 1:
+            raise ShapeError(f"CachedAttention: a window of {self.window} and {q.dims[1]} queries do not fit {k}")
         return (TensorType(F32, q.dims),)
 
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
@@ -64,7 +70,10 @@ class CachedAttention(Operator):
         k, v = (a.astype(np.float32) for a in (k, v))
         if scales:
             k, v = k * scales[0], v * scales[1]
-        start = min(max(int(past.item()), 0), k.shape[2] - length)
+        start = min(max(int(past.item()), 0), (self.positions or k.shape[2]) - length)
+        if self.positions:
+            places = np.arange(start + length) % k.shape[2]
+            k, v = k[:, :, places], v[:, :, places]
         y, group = np.zeros_like(q), heads // k.shape[1]
         for i in range(length):
             end = start + i + 1
@@ -98,7 +107,8 @@ class CachedAttention(Operator):
             softcap=self.softcap,
             past=True,
             rows_first=True,
-            most_past=room - length,
+            most_past=(self.positions or room) - length,
+            ring=self.positions > 0,
             cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
         operands = [Input(i) for i in range(len(site.inputs))]
@@ -115,6 +125,9 @@ class CachedAttention(Operator):
         yield Case(cls(0.3), ((1, 3, 2, 12), *caches, np.array(0)), label="begin")
         yield Case(cls(0.3, 5), ((1, 4, 4, 12), *caches, np.array(3)), label="window")
         yield Case(cls(1.0, 0, 2.0), ((1, 2, 6, 12), *caches, np.array([30])), label="softcap")
+        for past, length in ((2, 1), (58, 1), (3, 4), (30, 9), (87, 9)):
+            case = ((1, length, 4, 12), *caches, np.array(past))
+            yield Case(cls(0.3, 13, 0.0, 96), case, label=f"ring_{past}_{length}")
         rng = np.random.default_rng(0)
         for past, length in ((17, 1), (9, 3)):
             codes = [rng.integers(-127, 128, (1, 2, 21, 12)).astype(np.int8) for _ in "kv"]

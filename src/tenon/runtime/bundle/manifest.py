@@ -103,6 +103,7 @@ class TextRecord(NamedTuple):
     start: tuple[int, ...] = ()
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
+    rewind: int | None = None
 
 
 class MadeFor(NamedTuple):
@@ -151,6 +152,11 @@ class BundleTensor(NamedTuple):
     @property
     def type(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def counts_of_states(tensors: Iterable[BundleTensor]) -> set[str]:
+    """The sizes among some inputs that are states themselves, as the number of tokens in a decoder's caches is."""
+    return {tensor.name for tensor in tensors if tensor.state and tensor.size is not None}
 
 
 def size_ranges(tensors: Iterable[BundleTensor]) -> dict[str, SizeRange]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tenon.errors import InputError
 from tenon.network.graph.text_model import TextModel
-from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, size_ranges
+from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, counts_of_states, size_ranges
 
 SOURCES = (
     *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_output.h", "text_generate.h"),
@@ -278,9 +278,7 @@ class _Places:
         ranges = size_ranges(binding.inputs)
         self.tokens = self._inputs[model.ports["tokens"]]
         self.logits = next(t for t in binding.outputs if t.name == model.ports["logits"])
-        states = {t.name for t in binding.inputs if t.state}
-        extents = [size for t in binding.inputs if t.state for _, size in t.extents]
-        self.past = next(self._inputs[size] for size in extents if size in states)
+        self.past = self._inputs[min(counts_of_states(binding.inputs))]
         self._count = dict(self.tokens.extents).get(1)
         self.length = self.tokens.shape[1]
         self.past_most = ranges[self.past.name].most

@@ -10,7 +10,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
-from tenon.runtime.bundle.manifest import Binding, BundleTensor, size_ranges
+from tenon.runtime.bundle.manifest import Binding, BundleTensor, counts_of_states, size_ranges
 from tenon.runtime.engine import Engine
 from tenon.runtime.text.tokenizer import common_prefix
 
@@ -40,6 +40,8 @@ class Decoder:
         self._entries = [self._entry(binding) for binding in engine.manifest.every_binding()]
         self.room = max(entry.past + entry.length for entry in self._entries)
         self.tokens = list[int]()
+        self._rewind = text.rewind
+        self._reached = 0
         self.reset()
 
     def _other_inputs(self, engine: Engine, inputs: dict[str, BundleTensor]) -> list[str]:
@@ -69,14 +71,17 @@ class Decoder:
     def reset(self) -> None:
         """Forget all tokens."""
         self.engine.reset()
-        self.tokens = []
+        self.tokens, self._reached = [], 0
 
     def keep(self, tokens: Sequence[int]) -> int:
         """Forget the tokens behind the part that ``tokens`` begins with too; the number that stay.
 
-        At least one of ``tokens`` is left for the next run.
+        At least one of ``tokens`` is left for the next run.  Rings (``TextModel.rewind``) that have lost what is before
+        the part forget all.
         """
         count = max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1))
+        if self._rewind is not None and count < self._reached - self._rewind:
+            count = self._reached = 0
         self.engine.inputs[self._past][...] = count  # also after a run that was interrupted
         del self.tokens[count:]
         return count
@@ -93,6 +98,7 @@ class Decoder:
             piece = tokens[at : at + self._fitting(len(tokens) - at)]
             logits = self._step(piece)
             self.tokens += piece
+            self._reached = max(self._reached, len(self.tokens))
             at += len(piece)
         return logits
 
@@ -115,8 +121,7 @@ class Decoder:
 
 def _past(engine: Engine, inputs: dict[str, BundleTensor]) -> str:
     """The size that counts the tokens in the caches."""
-    states = {tensor.name for tensor in inputs.values() if tensor.state}
-    sizes = {size for name in states for _, size in inputs[name].extents} & states
+    sizes = counts_of_states(inputs.values())
     if len(sizes) != 1:
         raise InputError(
             f"'{engine.name}' has no caches that grow: compile the model with a range for their extent (--shape)"

@@ -89,16 +89,16 @@ def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
 def _layers(
     m: Metadata, a: Architecture, config: DecoderConfig, sizes: tuple[int, int], factors: Factors
 ) -> tuple[Layer, ...]:
-    """The layers: with a period, all but the last of so many have the window, and their own rotary embedding."""
+    """The layers: all have the window, or with a period all but the last of so many, and their own rotary embedding."""
     count, room = sizes
     rope = _rope(m, a, config, factors, room)
-    window = m.size("attention.sliding_window", 4096 if m.architecture == "gemma2" else 0) if a.period else 0
+    window = m.size("attention.sliding_window", 4096 if m.architecture == "gemma2" else 0)
     near = replace(rope, base=m.number("rope.freq_base_swa", 10000.0), linear=1.0, factors=None)
-    if m.architecture == "gemma2":
+    if m.architecture != "gemma3":
         near = rope
     layers = []
     for i in range(count):
-        local = bool(window) and i % a.period < a.period - 1
+        local = bool(window) and (not a.period or i % a.period < a.period - 1)
         turned = not a.unturned or (i + 1) % a.unturned
         layers.append(Layer((near if local else rope) if turned else None, window if local else 0))
     return tuple(layers)

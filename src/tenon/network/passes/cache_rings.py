@@ -1,0 +1,78 @@
+"""Caches of layers with sliding windows as rings: a window and the longest run take memory, and not the whole context.
+
+The key of position p lies at p modulo the extent of the ring.  A run writes its keys first and then reads them, so the
+extent is the window and the most tokens of a run: no query misses a key that a later one of the run has overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tenon.network.graph.graph import Graph, Node
+from tenon.network.ops.append import Append
+from tenon.network.ops.cached_attention import CachedAttention
+
+
+def with_rings(graphs: Sequence[Graph]) -> tuple[list[Graph], int | None]:
+    """The graphs of a network's entry points, with rings for the caches of windowed layers that are states; and how
+    many of the last tokens a program may take back, for which the rings have what is before them (None: all).
+
+    A ring that would be as large as the cache changes nothing.
+    """
+    longest = max((node.input(0).type.dims[1] for graph in graphs for node in _windowed(graph)), default=0)
+    changed, least = [graph.copy() for graph in graphs], None
+    for graph in changed:
+        for node in _windowed(graph):
+            assert isinstance(node.op, CachedAttention)
+            if node.op.window + longest < node.input(1).type.dims[2]:
+                _turn(graph, node, node.op.window + longest)
+                least = longest + 1
+    return (list(graphs), None) if least is None else (changed, least)
+
+
+def _windowed(graph: Graph) -> list[Node]:
+    """Attention over a window of caches that are states which nothing else reads."""
+    return [
+        node
+        for node in graph
+        if isinstance(node.op, CachedAttention)
+        and node.op.window
+        and not node.op.positions
+        and all(_is_state(graph, writer, node) for writer in _writers(node))
+    ]
+
+
+def _writers(node: Node) -> list[Node | None]:
+    """What writes the keys, values and scales that a node reads."""
+    return [value.producer for i, value in enumerate(node.inputs) if i in (1, 2, 4, 5) and value is not None]
+
+
+def _is_state(graph: Graph, writer: Node | None, reader: Node) -> bool:
+    """Whether a node appends rows to a state of the graph in place, and ``reader`` alone reads it."""
+    if writer is None or not isinstance(writer.op, Append):
+        return False
+    cache, present = writer.inputs[0], writer.outputs[0]
+    number = graph.states.get(cache.name, -1) if cache in graph.inputs and cache is not None else -1
+    return number >= 0 and graph.outputs[number] is present and present.uses == [reader]
+
+
+def _turn(graph: Graph, node: Node, extent: int) -> None:
+    """Make rings of a node's caches."""
+    assert isinstance(node.op, CachedAttention)
+    positions = node.input(1).type.dims[2]
+    for writer in _writers(node):
+        assert writer is not None
+        cache, value, inputs = writer.input(0), writer.output, writer.inputs
+        dims = cache.type.dims
+        cache.type = replace(cache.type, shape=(*dims[:2], extent, *dims[3:]))
+        ring = graph.add(Append(2, positions), inputs, [value.name], writer.origin, before=writer).output
+        for name in (cache.name, value.name):
+            graph.extents.pop(name, None)
+        graph.replace(value, ring)
+        graph.remove(writer)
+    op = replace(node.op, positions=positions)
+    (y,) = node.outputs
+    new = graph.add(op, node.inputs, [y.name], node.origin, before=node).output
+    graph.replace(y, new)
+    graph.remove(node)
