@@ -6,6 +6,7 @@ estimated time are compared.  Structure after Georganas et al. (2018), see ``ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +40,7 @@ from tenon.machine.algorithms.estimate import (
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv, OutputTile, conv, pack
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import parts_of_groups, reading_time
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,14 @@ def estimate(s: Conv, machine: Machine, tile: OutputTile, loop: InnerLoop | None
     """Time of the convolution, the unit being one multiply-add of a vector."""
     vectors = max(1, -(-s.y.channels // s.lanes(machine)))
     weights = s.weights.bytes * s.y.channels * max(1, s.taps * s.x.channels // s.groups)
-    memory = weights / (machine.stream * streamed(machine.threads))
+    memory = weights / machine.stream
+    if machine.threads > 1:
+        image = math.prod(s.x.shape) * s.x.dtype.bytes
+        parts = parts_of_groups(max(1, vectors // tile.vecs), image, weights, machine.threads, machine.stream)
+        memory = max(
+            weights / (machine.stream * streamed(machine.threads)),
+            reading_time(parts, image, weights, machine.threads, machine.stream),
+        )
     time = _image_time(s.extent, vectors, loop or InnerLoop.of(s, machine), tile, machine)
     return overlapped(s.y.n * time, memory)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.parallel import EXCHANGED, deal
 from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.types import DType
 
@@ -102,6 +102,13 @@ def slowest(items: int, threads: int) -> float:
 def streamed(threads: int) -> float:
     """How many times as much of main memory several threads get as one: about four processors' worth."""
     return float(min(threads, 4))
+
+
+def gathered(image: int, weights: float, threads: int, stream: float, parts: float, again: float = 0.0) -> float:
+    """The time in which several threads get what they read: ``image`` bytes in all, of those that other processors
+    made, and ``weights``, of which each thread reads ``parts`` first and as many as ``again`` from a nearer cache."""
+    own = weights * (max(parts, 1 / threads) + again) / stream
+    return max(own, weights / (stream * streamed(threads))) + image / threads * (1 - 1 / threads) / EXCHANGED
 
 
 # ---------------------------------------------------------------------------------------------------- devices

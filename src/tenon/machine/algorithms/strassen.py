@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Algorithm, Cost, Limits, Output, Problem, Scratch, Stage, Step, Weights
 from tenon.machine.algorithms.direct import best_tiles
-from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, streamed
+from tenon.machine.algorithms.estimate import gathered, overlapped, slowest, step_time
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
@@ -216,6 +216,11 @@ def estimate(s: Conv, machine: Machine, b: StrassenBlocking) -> float:
     passes = blocks // b.groups
     again = 10 if weights < _CACHE else 2.5
     memory = weights / machine.stream + (passes - 1) * weights / (again * machine.stream)
-    memory, shared = memory / streamed(machine.threads), slowest(blocks, machine.threads)
+    threads, shared = machine.threads, slowest(blocks, machine.threads)
+    if threads > 1:
+        own = -(-blocks // threads)  # blocks of a thread: neighbours are of other parts of the weights
+        image = math.prod(s.x.shape) * s.x.dtype.bytes * min(b.groups, threads)
+        parts, more = min(1.0, own / b.groups), (-(-own // b.groups) - 1) / again
+        memory = gathered(image, weights, threads, machine.stream, parts, more)
     time = overlapped(blocks * float(7**b.levels) * products * shared, memory)
     return time + blocks * sums * shared + b.levels * _CODE

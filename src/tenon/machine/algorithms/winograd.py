@@ -29,11 +29,11 @@ from tenon.machine.algorithms.estimate import (
     Arithmetic,
     barrier,
     fits,
+    gathered,
     overlapped,
     pair_time,
     slowest,
     step_time,
-    streamed,
     work_items,
 )
 from tenon.machine.algorithms.estimate import arithmetic as direct_arithmetic
@@ -233,9 +233,12 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
     barriers = 0.0
     if threads > 1:
-        memory /= streamed(threads)
-        shares = slowest(work_items(passes, threads=threads), threads)
+        shares, image = slowest(work_items(passes, threads=threads), threads), math.prod(s.x.shape) * s.x.dtype.bytes
+        own = -(-passes // threads)  # every block reads all weights
+        again = (own - 1) / (10 if weights < _CACHE else 2.5)
+        memory = gathered(image, weights, threads, machine.stream, 1.0, again)
         if in_phases(s, b):
+            memory = gathered(image, weights, threads, machine.stream, 1 / threads)
             shares = slowest(work_items(count, -(-outputs // b.vecs), threads=threads), threads)
             vectors = min(inputs // machine.lanes, outputs)
             transforms *= slowest(work_items(vectors, total, threads=threads), threads) / shares

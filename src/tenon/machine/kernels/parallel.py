@@ -40,10 +40,12 @@ def parts_of_groups(groups: int, image: int, weights: int, threads: int, stream:
     """
     if threads == 1 or groups == 1:
         return groups
-
-    def time(parts: int) -> float:
-        read = image * min(1.0, parts / threads) * (1 - 1 / threads) / EXCHANGED
-        return read + weights * max(1 / parts, 1 / threads) / stream
-
     able = [n for n in range(1, groups + 1) if groups % n == 0 and (weights <= n * _KEPT or n == groups)]
-    return min(reversed(able), key=time)
+    return min(reversed(able), key=lambda parts: reading_time(parts, image, weights, threads, stream))
+
+
+def reading_time(parts: int, image: int, weights: int, threads: int, stream: float) -> float:
+    """The time in which a thread gets what it reads of an image and of weights, where threads share the output channels
+    in so many parts and then positions."""
+    read = image * min(1.0, parts / threads) * (1 - 1 / threads) / EXCHANGED
+    return read + weights * max(1 / parts, 1 / threads) / stream
