@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tenon.machine.algorithms.estimate import overlapped, slowest, step_time, work_items
+from tenon.machine.algorithms.estimate import barrier, overlapped, slowest, step_time, streamed, work_items
 from tenon.machine.algorithms.registry import best
 from tenon.machine.kernels import attention as tensor
 from tenon.machine.kernels import flash_attention as flash
@@ -32,6 +32,9 @@ _CACHED = 1 << 18
 
 _PASSES = 5
 """How often the scores are read or written: by the products and by the softmax."""
+
+_MEETINGS = 3
+"""How often threads meet between the operators."""
 
 _STREAM = 16.0
 """Bytes of scores that arrive from a larger cache in the time of one multiply-add of a vector."""
@@ -110,7 +113,7 @@ def _reading(s: HeadSizes, machine: Machine) -> float:
 
 def time_apart(s: HeadSizes, machine: Machine) -> float:
     """The time of two products and a softmax of all scores, in multiply-adds of a vector.  Keys are turned round for
-    several queries, and multiplied as they lie by one (``passes.row_products``)."""
+    several queries, and multiplied as they lie by one (``passes.row_products``).  Threads share each product."""
     count = s.batch * s.count
     row = s.queries == 1
     first = _product(count, s.keys, s.depth, 1) if row else _product(count, s.queries, s.depth, s.keys)
@@ -120,8 +123,9 @@ def time_apart(s: HeadSizes, machine: Machine) -> float:
     softmax = scores / machine.lanes * (_EXPONENTIAL + 4)
     moved = 0.0 if row else _MOVED * count / s.group * s.keys * s.depth
     traffic = _PASSES * 4 * scores / _STREAM if 4 * scores > _CACHED else 0.0
-    compute = products + softmax + moved + traffic
-    return (overlapped(compute, _reading(s, machine)) if row else compute) * slowest(count, machine.threads)
+    shared = (softmax + moved + traffic) * slowest(count * s.queries, machine.threads)
+    compute = products + shared + _MEETINGS * barrier(machine.threads)
+    return overlapped(compute, _reading(s, machine) / streamed(machine.threads)) if row else compute
 
 
 def _product(count: int, rows: int, inner: int, columns: int) -> Conv:
