@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import tenon
-from tenon.machine.algorithms.estimate import BARRIER, slowest
+from tenon.machine.algorithms.estimate import barrier, slowest
 from tenon.machine.codegen.threads import Sharing, barriers, firsts
 from tenon.machine.plan.program import Program
 from tenon.machine.proofs.count import count
@@ -36,7 +36,7 @@ class Part:
 
     def time(self, threads: int) -> float:
         """Instructions of the busiest thread, plus the cost of a barrier."""
-        return self.work * slowest(self.items, threads) + (BARRIER if self.meets and threads > 1 else 0)
+        return self.work * slowest(self.items, threads) + (barrier(threads) if self.meets else 0)
 
 
 def parts(program: Program) -> Iterator[Part]:

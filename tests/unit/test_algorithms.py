@@ -19,7 +19,7 @@ from tenon.machine.algorithms.base import Algorithm, Limits, Problem, Step, Weig
 from tenon.machine.algorithms.direct import Direct
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
-from tenon.machine.algorithms.winograd import ERROR
+from tenon.machine.algorithms.winograd import ERROR, Winograd
 from tenon.machine.isa.amx import TILE_BF16
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
@@ -34,6 +34,8 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.winograd import in_phases
+from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops import conv as operator
@@ -233,6 +235,22 @@ def test_packed_alike_gives_the_same_packing_for_another_shape() -> None:
     assert all(packed_alike(large, MACHINE, each) is not None for each in candidates(large, MACHINE, Limits()))
     (turned,) = large
     assert packed_alike(depthwise(), MACHINE, Direct.candidates((turned,), MACHINE, Limits(), 1)[0]) is None
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize(("channels", "size"), [(256, 14), (512, 7)])
+def test_threads_share_large_weights(channels: int, size: int, threads: int) -> None:
+    """In blocks of tiles of its own each thread would read all of them."""
+    machine = replace(find("x86-64-avx512").machine, threads=threads)
+    x = Image(1, channels, size, size, 16, 1, 3, 1, 3)
+    s = Conv(x, Image(1, channels, size, size, 16), (3, 3), top=1, left=1)
+    listed = candidates((s,), machine, Limits())
+    best = listed[0]
+    assert isinstance(best, Winograd)
+    assert in_phases(s, best.blocking)
+    apart = [each for each in every(Winograd, (s,), machine) if isinstance(each, Winograd)]
+    times = [each.cost((s,), machine).time for each in apart if not in_phases(s, each.blocking)]
+    assert 1.15 * best.cost((s,), machine).time < min(times)
 
 
 @pytest.mark.parametrize("most", [1e-6, 1e-5, 1e-3])

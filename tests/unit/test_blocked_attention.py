@@ -168,3 +168,15 @@ def test_long_attention_is_one_kernel_by_estimate(monkeypatch: pytest.MonkeyPatc
     assert 1.05 < time_apart(long, machine) / time_in_one(long, machine) < 1.3
     assert 0.5 < time_in_one(replace(long, causal=True), machine) / time_in_one(long, machine) < 0.65
     assert not attends(replace(long, dtype=DType.F16), machine)
+
+
+@pytest.mark.parametrize("threads", [2, 4, 16])
+def test_several_threads_gain_as_one_does(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products whose work is divided once, and threads that meet between the operators."""
+    monkeypatch.undo()
+    machine = find("x86-64-avx512").machine
+    long, many = HeadSizes(8, 512, 512, 64, 0.125), replace(machine, threads=threads)
+    assert gains(long, many)
+    assert gains(replace(long, queries=1), many)
+    ratios = [time_apart(long, each) / time_in_one(long, each) for each in (machine, many)]
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.1)

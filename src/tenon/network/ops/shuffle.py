@@ -12,7 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels.move import Piece, along, move
 from tenon.network.graph.graph import Array, Value
-from tenon.network.graph.types import TensorType
+from tenon.network.graph.types import DType, TensorType
 from tenon.network.ops.base import Case, Input, Layouts, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.move import own
 from tenon.network.ops.window import Ints
@@ -31,6 +31,7 @@ class ChannelShuffle(Operator):
     parts: Ints = ()
     arity: ClassVar[tuple[int, int]] = (1, 1 << 16)
     moves: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, *others = typed(inputs)
@@ -56,12 +57,12 @@ class ChannelShuffle(Operator):
     def lower(self, site: Site) -> list[Step]:
         x = site.input(0)
         per, alone = sum(y.dims[1] for y in site.outputs) // self.groups, len(site.inputs) == 1
-        steps = []
-        for part, y in enumerate(site.outputs):
-            first = sum(self.parts[:part])
-            pieces = [_piece(y, first, per, g, self.groups, source=g * per if alone else 0) for g in range(self.groups)]
-            for i, own_pieces in [(0, pieces)] if alone else [(g, [piece]) for g, piece in enumerate(pieces)]:
-                kernel = move("channel_shuffle", x, y, tuple(own_pieces), site.machine)
+        steps, sources = [], [range(self.groups)] if alone else [(g,) for g in range(self.groups)]
+        for i, groups in enumerate(sources):  # threads wait between the sources of a part, which interleave
+            for part, y in enumerate(site.outputs):
+                first = sum(self.parts[:part])
+                pieces = (_piece(y, first, per, g, self.groups, source=g * per if alone else 0) for g in groups)
+                kernel = move("channel_shuffle", x, y, tuple(pieces), site.machine)
                 steps.append(Step(kernel, (Input(i), Output(part))))
         return steps
 
@@ -75,6 +76,7 @@ class ChannelShuffle(Operator):
         yield Case(cls(2), ((1, 29, 2, 3),) * 2, label="joined")
         yield Case(cls(2, (29, 29)), ((2, 29, 2, 3),) * 2, label="joined_halves")
         yield Case(cls(3, (1, 7, 4)), ((1, 4, 2, 2),) * 3, label="joined_parts")
+        yield Case(cls(2), ((1, 29, 2, 3),) * 2, tolerance=0, label="bf16", dtypes=(DType.BF16,) * 2)
 
 
 def _piece(y: TensorType, first: int, per: int, group: int, groups: int, *, source: int) -> Piece:

@@ -99,6 +99,7 @@ class Slice(Operator):
     rearranges: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (3, 5)
     moves: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
     narrow_rows: ClassVar[bool] = True
 
     def slices(self, dims: Ints, given: Sequence[Array | None]) -> tuple[slice, ...]:
