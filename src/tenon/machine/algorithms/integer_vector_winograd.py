@@ -25,7 +25,6 @@ from tenon.machine.algorithms.estimate import (
     overlapped,
     slowest,
     step_time,
-    streamed,
     work_items,
 )
 from tenon.machine.algorithms.integer_inner_products import four_products
@@ -132,7 +131,8 @@ def estimate(s: Conv, machine: Machine, b: WinogradBlocking) -> float:
         products += count * (outputs // b.vecs) * (steps * step + 2.0 * cols * b.vecs + 20)
     products *= ELEMENTS * passes
     weights, kept = _weights(s), 4.0 * sum(map(math.prod, between(s, machine, b)))
-    memory = (weights + (passes - 1) * weights / 10) / (machine.stream * streamed(machine.threads))
+    own = -(-passes // machine.threads)  # blocks of a thread, each of which reads all weights
+    memory = (weights + (own - 1) * weights / 10) / machine.stream
     spill = passes * kept / (8 * machine.stream) if kept > _CACHE else 0.0
     shares = slowest(work_items(passes, threads=machine.threads), machine.threads)
     return (transforms + spill) * shares + overlapped(products * shares, memory)
