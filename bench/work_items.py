@@ -43,10 +43,10 @@ def parts(program: Program) -> Iterator[Part]:
     """The calls of a program, as distributed to threads."""
     sharing = Sharing(program.threads)
     all_parts = [sharing.part(call) for call in program.calls]
-    for part, barrier in zip(all_parts, barriers(all_parts, firsts(program.items)), strict=True):
+    for part, meets in zip(all_parts, barriers(all_parts, firsts(program.items)), strict=True):
         items = part.slices.length if part.slices else 1
         kernel = part.call.kernel
-        yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, barrier)
+        yield Part(part.call.layer, kernel.name, count(kernel).instructions, items, meets)
 
 
 def main() -> int:
