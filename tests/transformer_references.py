@@ -149,7 +149,8 @@ def bert_embedding(w: Tensors, tokens: list[int], layers: int, heads: int, prefi
     return np.asarray(mean / np.linalg.norm(mean))
 
 
-def _clip_layers(w: Tensors, prefix: str, x: Array, sizes: TowerConfig, *, causal: bool) -> Array:
+def clip_layers(w: Tensors, prefix: str, x: Array, sizes: TowerConfig, *, causal: bool) -> Array:
+    """Rows behind all layers of a tower."""
     for i in range(sizes.num_hidden_layers):
         name = f"{prefix}.encoder.layers.{i}"
         y = norm(w, f"{name}.layer_norm1", x)
@@ -166,7 +167,7 @@ def clip_text(w: Tensors, tokens: list[int], config: ClipConfig) -> Array:
     """The embedding of a text that ends with the token of the end."""
     places = w["text_model.embeddings.position_embedding.weight"][: len(tokens)]
     x = w["text_model.embeddings.token_embedding.weight"][tokens] + places
-    x = _clip_layers(w, "text_model", x, config.text, causal=True)
+    x = clip_layers(w, "text_model", x, config.text, causal=True)
     y = linear(w, "text_projection", norm(w, "text_model.final_layer_norm", x)[-1])
     return np.asarray(y / np.linalg.norm(y))
 
@@ -178,6 +179,6 @@ def clip_image(w: Tensors, image: Array, config: ClipConfig) -> Array:
     cut = image.reshape(sizes.num_channels, side, patch, side, patch).transpose(1, 3, 0, 2, 4).reshape(side * side, -1)
     x = cut @ w[f"{name}.patch_embedding.weight"].reshape(sizes.hidden_size, -1).T
     x = np.concatenate([w[f"{name}.class_embedding"][None], x]) + w[f"{name}.position_embedding.weight"]
-    x = _clip_layers(w, "vision_model", norm(w, "vision_model.pre_layrnorm", x), sizes, causal=False)
+    x = clip_layers(w, "vision_model", norm(w, "vision_model.pre_layrnorm", x), sizes, causal=False)
     y = linear(w, "visual_projection", norm(w, "vision_model.post_layernorm", x)[0])
     return np.asarray(y / np.linalg.norm(y))

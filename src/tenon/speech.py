@@ -1,10 +1,11 @@
-"""Speech to text, text to speech and embeddings of texts, in Python."""
+"""Speech to text, text to speech, embeddings of texts, and texts about images, in Python."""
 
 from __future__ import annotations
 
 from tenon.runtime.engine.sound import Sound, read_sound
 from tenon.runtime.engine.wav_file import write_wav
 from tenon.runtime.generation.embedder import Embedder
+from tenon.runtime.generation.image_generator import ImageGenerator
 from tenon.runtime.speech.live import HeardText, LiveRecognizer
 from tenon.runtime.speech.models import DECODER, ENCODER
 from tenon.runtime.speech.phonemes import phonemes_of
@@ -17,6 +18,7 @@ __all__ = [
     "ENCODER",
     "Embedder",
     "HeardText",
+    "ImageGenerator",
     "LiveRecognizer",
     "Recognizer",
     "Sound",

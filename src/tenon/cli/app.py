@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -174,6 +175,13 @@ def run_command(
     files = InputFiles(image or image_option, preprocessing.overrides(), parse_pairs("--input", input), live)
     signed.demand_bundles(model.model)
     where = device.choice()
+    if prompt is not None and files.image is not None:
+        from tenon.cli.image_texts import complete_image
+
+        inputs = {"input": files.arrays, **vars(replace(live, crop=None))}
+        refuse({**inputs, **vars(outputs), **vars(speech), **vars(device)}, "--prompt is given a text as answer")
+        asked = (options.overrides(), threads.selected(), prompt, files, generation.overrides())
+        return complete_image(model.source(), *asked, as_json=printing.json)
     if prompt is not None:
         from tenon.cli.language_models import complete
 

@@ -38,7 +38,12 @@ def complete(
 ) -> None:
     """Print what a model writes behind a prompt."""
     with opened(source, options, threads) as generator:
-        completion = _printed(generator, prompt, how, silent=as_json)
+        print_completion(generator, prompt, how, as_json=as_json)
+
+
+def print_completion(generator: Generator, prompt: Prompt, how: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a text as it is generated, or all of it as JSON."""
+    completion = _printed(generator, prompt, how, silent=as_json)
     if as_json:
         print_json(_described(completion))
 

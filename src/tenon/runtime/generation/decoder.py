@@ -27,7 +27,8 @@ class _EntryPoint(NamedTuple):
 class Decoder:
     """The network of a language model.
 
-    ``tokens`` are those whose keys and values its caches hold, ``room`` is the number that they can hold.  Raises
+    ``tokens`` are those whose keys and values its caches hold, ``room`` is the number that they can hold; ``image`` are
+    the rows of an image, for networks that read one.  Raises
     InputError for a network without caches, or with inputs that are not known.
     """
 
@@ -36,6 +37,8 @@ class Decoder:
         self.engine = engine
         self._tokens, self._logits = (text.ports.get(role, role) for role in ("tokens", "logits"))
         self._past = _past(engine, inputs)
+        self._image = text.ports.get("image", "")
+        self.image: Array | None = None
         self._extra = self._other_inputs(engine, inputs)
         self._entries = [self._entry(binding) for binding in engine.manifest.every_binding()]
         self.room = max(entry.past + entry.length for entry in self._entries)
@@ -51,6 +54,7 @@ class Decoder:
         if self._logits not in {tensor.name for tensor in engine.manifest.outputs}:
             raise InputError(f"'{engine.name}' has no output '{self._logits}' with logits")
         needed = [t.name for t in engine.manifest.needed_inputs if t.name != self._tokens and t.size is None]
+        needed = [name for name in needed if name != self._image]
         if unknown := [name for name in needed if name not in _POSITIONS + _MASKS]:
             raise InputError(f"'{engine.name}' has an input '{unknown[0]}', which a text does not give")
         return needed
@@ -110,6 +114,8 @@ class Decoder:
     def _step(self, tokens: Sequence[int]) -> Array:
         past, count = len(self.tokens), len(tokens)
         feeds: dict[str, Array] = {self._tokens: np.array([tokens], np.int64)}
+        if self.image is not None:
+            feeds[self._image] = self.image
         for name in self._extra:
             if name in _POSITIONS:
                 feeds[name] = np.arange(past, past + count, dtype=np.int64)[None]

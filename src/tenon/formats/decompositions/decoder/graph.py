@@ -21,6 +21,9 @@ from tenon.network.graph.types import F32, I64, TensorType
 TOKENS, LOGITS, LENGTH, PAST = "tokens", "logits", "length", "past"
 """Names of inputs, outputs and dimensions."""
 
+IMAGES = "image_features"
+"""The input with the embeddings of an image, for decoders that read one."""
+
 PORTS = {name: name for name in (TOKENS, LOGITS, LENGTH, PAST)}
 """Names of inputs, outputs and sizes by their roles (``graph.text_model``)."""
 
@@ -28,14 +31,17 @@ CHUNK, ROOM = 64, 2048
 """The most tokens of a run, and of the cache, where nothing else is said."""
 
 
-def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights) -> Graph:
-    """The graph of a decoder.  Raises as ``GraphBuilder.finish`` does."""
+def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights, images: int = 0) -> Graph:
+    """The graph of a decoder; with ``images`` it has an input ``image_features`` f32 [images, hidden] too, whose rows
+    are the embeddings of the tokens behind the vocabulary.  Raises as ``GraphBuilder.finish`` does."""
     caches = [f"{i}.{part}" for i in range(len(config.layers)) for part in ("key", "value")]
     given = {LENGTH, PAST} & set(builder.shapes)
     builder.shapes.update(_default_sizes(builder.shapes, config.context))
     cache = TensorType(F32, (1, config.key_heads, PAST, config.depth))
     types = {TOKENS: TensorType(I64, (1, LENGTH)), **{f"past_key_values.{name}": cache for name in caches}}
     builder.inputs(types)
+    if images:
+        builder.input(IMAGES, TensorType(F32, (images, config.hidden)))
     model = _Decoder(builder, config, weights)
     model.build()
     graph = builder.finish([LOGITS, *(f"present.{name}" for name in caches)])
@@ -72,7 +78,7 @@ class _Decoder:
     def build(self) -> None:
         builder, config = self.builder, self.config
         with builder.layer("embedding", "embedding", "x"):
-            builder["x"] = self.layers.embedding(builder[TOKENS])
+            builder["x"] = self.layers.embedding(builder[TOKENS], builder.scope.get(IMAGES))
         turns = self._turns()
         for i, layer in enumerate(config.layers):
             caches = [f"present.{i}.{part}" for part in ("key", "value")]

@@ -80,8 +80,19 @@ class DecoderLayers:
         return x if self.weights.weight(name) is None else self.norm(x, name)
 
     # -------------------------------------------------------------------------------------------- ends
-    def embedding(self, tokens: Value) -> Value:
-        """The embeddings of tokens."""
+    def embedding(self, tokens: Value, images: Value | None = None) -> Value:
+        """The embeddings of tokens; those behind the vocabulary are rows of ``images`` [rows, hidden]."""
+        if images is None:
+            return self._words(tokens)
+        b, zero = self.builder, self.builder.constant(np.array(0, np.int64), "zero")
+        count = b.constant(np.array(self.weight("embedding").shape[0], np.int64), "count")
+        word = b.add("Less", tokens, count)
+        rows = b.add("Gather", images, b.add("Where", word, zero, b.add("Sub", tokens, count)), axis=0)
+        words = self._words(b.add("Where", word, tokens, zero))
+        return b.add("Where", b.add("Unsqueeze", word, b.ints(-1)), words, rows)
+
+    def _words(self, tokens: Value) -> Value:
+        """The embeddings of tokens of the vocabulary."""
         weight = self.weight("embedding")
         table = self.builder.constant(weight.data, "weights")
         if weight.format:

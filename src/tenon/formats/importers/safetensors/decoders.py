@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
-from tenon.formats.decompositions.decoder.graph import PORTS, ROOM, decoder_graph, room_of
+from tenon.formats.decompositions.decoder.graph import IMAGES, PORTS, ROOM, decoder_graph, room_of
 from tenon.formats.decompositions.decoder.weights import Weight
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
@@ -70,8 +70,10 @@ class NamedWeights:
         return self.tensors.get(self.place(name).removesuffix("weight") + kind)
 
 
-def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array]) -> Graph:
-    """The graph of a decoder, and what its settings say of texts."""
+def build_decoder(
+    builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array], images: int = 0
+) -> Graph:
+    """The graph of a decoder, and what its settings say of texts; ``images`` are the rows of an image that it reads."""
     tied = settings.content.get("tie_word_embeddings") is True
     weights = NamedWeights(tensors, FAMILIES[settings.model_type], tied=tied)
     context = settings.content.get("max_position_embeddings", ROOM)
@@ -79,10 +81,10 @@ def build_decoder(builder: GraphBuilder, settings: ModelSettings, tensors: Mappi
         config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else ROOM))
     except RefusedError as refusal:
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
-    graph = decoder_graph(builder, config, weights)
+    graph = decoder_graph(builder, config, weights, images)
     graph.text = TextModel(
         architecture=settings.model_type,
-        ports=PORTS,
+        ports={**PORTS, "image": IMAGES} if images else PORTS,
         context=config.context,
         bos=_token(settings.content.get("bos_token_id")),
         eos=_tokens(settings.content.get("eos_token_id")),

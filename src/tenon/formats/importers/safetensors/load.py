@@ -15,6 +15,7 @@ from tenon.formats.decompositions.transformers import bert, clip, moonshine, whi
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
+from tenon.formats.importers.safetensors.image_decoders import TYPES, build_image_decoder
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
 from tenon.formats.importers.shared.text_files import settings_beside
 from tenon.formats.model_files.model_file import ModelFile
@@ -49,11 +50,14 @@ MODELS: dict[str, _Build] = {
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
     **dict.fromkeys(FAMILIES, build_decoder),
+    **dict.fromkeys(TYPES, build_image_decoder),
 }
 """Functions that build a graph, by the ``model_type`` of the settings."""
 
 _PORTS = {name: name for name in ("tokens", "logits", "past")}
+_TOWER = TextModel(kind="encoder", ports={"embedding": "image_features"})
 _KINDS: dict[str, TextModel] = {
+    **dict.fromkeys(TYPES, _TOWER),
     "bert": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
     "clip": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "text_embedding"}),
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
