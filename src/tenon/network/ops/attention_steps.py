@@ -11,6 +11,7 @@ from tenon.machine.algorithms.attention import fills
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import attention_tiles as tiles
 from tenon.machine.kernels import attention_words as words
+from tenon.machine.kernels import cache_scores
 from tenon.machine.kernels import paired_attention as pairs
 from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
@@ -19,6 +20,7 @@ from tenon.machine.kernels.flash_attention import flash_attention
 from tenon.machine.kernels.group_attention import group_attention
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.softmax import Softmax, softmax_rows
 from tenon.network.graph.types import F32
 from tenon.network.ops.base import Arg, Input, Output, Scratch, Step, Weights
 
@@ -26,6 +28,8 @@ from tenon.network.ops.base import Arg, Input, Output, Scratch, Step, Weights
 def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
     """Attention of these sizes.  Operands: queries, keys, values, where there are any a mask, the number of keys and
     of those of the past."""
+    if machine.launch is not None and s.rows_first:
+        return _cache_steps(s, operands, machine)
     if machine.launch is not None:
         return [Step(_on_device(s, machine), (*operands, Output()))]
     if s.dtype is not F32:
@@ -61,6 +65,19 @@ def _on_device(s: HeadSizes, machine: Machine) -> Kernel:
     if s.dtype is F32:
         return group_attention(s, machine)
     return flash_attention(s) if fills(s, machine) else attention(s)
+
+
+def _cache_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
+    """Attention over a cache by work groups.  Operands: queries, keys, values, the number of keys before the first
+    query and maybe scales of keys and of values."""
+    queries, keys, values, past, *scales = operands
+    count, rows, n = cache_scores.scores_shape(s)
+    scores, terms = (Scratch(name, 4 * count * rows * n) for name in ("scores", "terms"))
+    return [
+        Step(cache_scores.cache_scores(s), (queries, keys, past, *scales[:1], scores)),
+        Step(softmax_rows(Softmax(count * rows, n, 1), machine), (scores, terms)),
+        Step(cache_scores.cache_values(s), (terms, values, past, *scales[1:], Output())),
+    ]
 
 
 def _row_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:

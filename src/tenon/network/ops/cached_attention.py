@@ -46,7 +46,6 @@ class CachedAttention(Operator):
     internal: ClassVar[bool] = True
     widens: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
-    on_devices: ClassVar[bool] = False
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         q, k, v, past, *scales = typed(inputs)
@@ -88,9 +87,6 @@ class CachedAttention(Operator):
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         return (Reach(1), *[None] * (len(inputs) - 1)) if axis == 1 else None
-
-    def supported(self, site: Site) -> str:
-        return "" if site.machine.launch is None else "attention over a cache is computed on processors only"
 
     def lower(self, site: Site) -> list[Step]:
         (_, length, heads, depth), (_, shared, room, _) = site.input(0).dims, site.input(1).dims
