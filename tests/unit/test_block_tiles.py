@@ -16,7 +16,7 @@ from tenon.machine.algorithms.block_products import in_tiles
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels import block_tiles
 from tenon.machine.kernels.block_formats import FORMATS
-from tenon.machine.kernels.block_product import BlockProduct
+from tenon.machine.kernels.block_sums import BlockProduct
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find, host_cpu
 from tenon.network.graph.types import I64, TensorType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.kernels.block_product import BlockProduct
+from tenon.machine.kernels.block_sums import BlockProduct
 from tenon.machine.kernels.block_tiles import ROWS, row_tiles, supported
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import DType

@@ -95,18 +95,19 @@ def _masked(words: Expr, shift: int, mask: int) -> Expr:
     return op("and", words >> shift, mask * 0x01010101)
 
 
-def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int) -> list[Expr]:
-    """Words 2 ``pair`` and 2 ``pair`` + 1 of a group, as bytes in words; ``at`` is the place of the group."""
+def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int, lane: Index) -> list[Expr]:
+    """Words 2 ``pair`` and 2 ``pair`` + 1 of a group, as bytes in words; ``at`` is the place of the group, and ``lane``
+    that of the vector in the panel."""
     if f.bits == 8:
-        return [word[(*at, Index((), 2 * pair + i), Index())] for i in (0, 1)]
-    stored = bitcast(word[(*at, Index((), pair), Index())], I32)
+        return [word[(*at, Index((), 2 * pair + i), lane)] for i in (0, 1)]
+    stored = bitcast(word[(*at, Index((), pair), lane)], I32)
     pairs = [_masked(stored, shift, 15) for shift in (0, 4)]
     if f.bits > 4:
         width = f.bits - 4
         per_word = 8 // width
         for i in (0, 1):
             number = 2 * pair + i
-            plane = bitcast(word[(*at, Index((), 4 + number // per_word), Index())], I32)
+            plane = bitcast(word[(*at, Index((), 4 + number // per_word), lane)], I32)
             high = _masked(plane, number % per_word * width, (1 << width) - 1)
             pairs[i] = op("or", pairs[i], high << 4)
     return [bitcast(words, DType.Q8) for words in pairs]

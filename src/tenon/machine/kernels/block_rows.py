@@ -8,7 +8,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, cast, op
 from tenon.machine.kernels.block_formats import FORMATS, GROUP
-from tenon.machine.kernels.block_product import packing
+from tenon.machine.kernels.block_sums import packing
 from tenon.machine.kernels.indexing import bind_position
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType

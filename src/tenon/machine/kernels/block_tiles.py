@@ -21,7 +21,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, broadcast, cast, op
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
-from tenon.machine.kernels.block_product import HALF, BlockProduct, BlockWeights, packing
+from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
@@ -164,7 +164,7 @@ class _Tiles:
         with k.loop("b", self.groups * GROUP // f.span) as block, k.loop("g", f.span // GROUP) as part:
             own = block * (f.span // GROUP) + part
             for pair in range(WORDS // 2):
-                words = unpacked_pair(f, self.weights.codes.vec(LANES), (panel, group + own), pair)
+                words = unpacked_pair(f, self.weights.codes.vec(LANES), (panel, group + own), pair, Index())
                 for i, word in enumerate(words):
                     codes.vec(LANES)[own, 2 * pair + i, 0] = self._signed(word)
 

@@ -15,9 +15,11 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.algorithms.block_products import in_tiles
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
-from tenon.machine.kernels.block_product import BlockProduct, block_product, packing
+from tenon.machine.kernels.block_items import block_items
+from tenon.machine.kernels.block_product import block_product
 from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
+from tenon.machine.kernels.block_sums import BlockProduct, packing
 from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
@@ -171,7 +173,7 @@ class BlockMatMul(Operator):
             return []
         s, weights = self.product(site), packed(site, 3, self.format)
         if not in_tiles(s, site.machine):
-            kernel = block_product(s, site.machine)
+            kernel = (block_product if site.machine.launch is None else block_items)(s, site.machine)
             return [Step(kernel, (Input(0), Input(1), Input(2), *weights, Output()))]
         left, totals = Scratch("left", 4 * left_words(s)), list[Arg]()
         steps = [Step(block_left(s), (Input(0), left))]

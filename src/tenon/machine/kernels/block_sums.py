@@ -1,0 +1,238 @@
+"""Sums of products of activations in bytes by weights in blocks, a group at a time: what all kernels of such products
+share (``kernels.block_product``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Const, Expr, Type, broadcast, cast, op
+from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
+from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
+from tenon.machine.kernels.machine import Machine
+from tenon.network.graph.types import F32, I32, DType
+
+HALF = GROUP // 2
+"""Elements whose sums activations come with."""
+
+
+SIDE = 32
+"""Rows of a panel on devices that run work groups."""
+
+
+@dataclass(frozen=True)
+class BlockProduct:
+    """[rows, columns] by weights [outputs, columns] of a format."""
+
+    format: str
+    rows: int
+    columns: int
+    outputs: int
+
+    @property
+    def weights(self) -> BlockFormat:
+        return FORMATS[self.format]
+
+    @property
+    def groups(self) -> int:
+        return self.columns // GROUP
+
+
+def packing(format: str, machine: Machine) -> BlockPacking:
+    """How a machine wants weights to lie: on devices, neighbouring threads read the rows of a panel."""
+    lanes = machine.lanes if machine.launch is None else SIDE
+    return BlockPacking(FORMATS[format], lanes, product_unit(machine) != "dot4")
+
+
+def product_unit(machine: Machine) -> str:
+    """The operation for four products of bytes: its first factor has no sign where the machine prefers that."""
+    for dtype in (DType.U8, DType.I8):
+        unit = machine.fours.get(dtype)
+        if unit is not None and not unit.narrow:
+            return unit.operation
+    return "dot4_narrow"
+
+
+@dataclass(frozen=True, eq=False)
+class BlockWeights:
+    """The parameters of a kernel that hold weights; those that the format does not have are None.
+
+    A kernel reads ``lanes`` rows of a panel at once, from number ``lane`` times as many on.
+    """
+
+    format: BlockFormat
+    lanes: int
+    lane: Index
+    codes: Tensor
+    scale: Tensor
+    zero: Tensor | None
+    shift: Tensor | None
+    fine: Tensor | None
+    fine_shift: Tensor | None
+
+    @classmethod
+    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> BlockWeights:
+        """In the order of ``BlockPacking.pack``."""
+        f, panels = s.weights, p.panels(s.outputs)
+        blocks, parts = s.columns // f.span, s.columns // (f.fine or 1)
+        fine_type = DType.I8 if f.signed_fine else DType.U8
+        return cls(
+            f,
+            p.lanes,
+            Index(),
+            k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
+            k.param("d", panels, blocks, p.lanes, dtype=F32 if f.wide else DType.F16),
+            k.param("z", panels, blocks, p.lanes, dtype=p.zero_type) if f.zeros else None,
+            k.param("m", panels, blocks, p.lanes, dtype=DType.F16) if f.shifts else None,
+            k.param("f", panels, parts, p.lanes, dtype=fine_type) if f.fine else None,
+            k.param("n", panels, parts, p.lanes, dtype=fine_type) if f.fine_shifts else None,
+        )
+
+    def of_lane(self, lane: Index) -> BlockWeights:
+        """Those of one row of a panel."""
+        return replace(self, lanes=1, lane=lane)
+
+    def part(self, tensor: Tensor, *at: Index) -> Expr:
+        """The elements of a panel's rows at a place of an array."""
+        return tensor.vec(self.lanes)[(*at, self.lane)]
+
+    def scales(self, k: Builder, panel: Index, block: Index, group: Index) -> list[Expr]:
+        """The scales of a group of a panel, and its shifts.
+
+        Fine scales of groups are multiplied in here: f16 times 6 bits is exact, so that the result is that of integers
+        which are multiplied by the fine scale first.
+        """
+        result = []
+        fine = (self.fine, self.fine_shift) if self.format.fine == GROUP else (None, None)
+        for tensor, part in zip((self.scale, self.shift), fine, strict=True):
+            if tensor is not None:
+                value = cast(self.part(tensor, panel, block), F32)
+                if part is not None:
+                    value = value * cast(cast(self.part(part, panel, group), I32), F32)
+                result.append(k.let("d", value))
+        return result
+
+    def term(self, total: Expr, scales: Sequence[Expr], whole: Expr | None) -> Expr:
+        """What a group adds to results: ``total`` is the sum of its products, and ``whole`` that of its activations,
+        both in f32; ``whole`` is for formats that have shifts."""
+        term = op("mul_rounded", total, scales[0])
+        if len(scales) == 1:
+            return term
+        assert whole is not None
+        added = op("mul_rounded", whole, scales[1])
+        return term + added if self.fine_shift is None else term - added
+
+
+@dataclass(frozen=True, eq=False)
+class BlockOperands:
+    """The parameters of a kernel."""
+
+    x: Tensor
+    x_scale: Tensor
+    x_sums: Tensor
+    weights: BlockWeights
+    y: Tensor
+
+    @classmethod
+    def declared(cls, k: Builder, s: BlockProduct, p: BlockPacking) -> BlockOperands:
+        return cls(
+            k.param("x", s.rows, s.columns // 4, dtype=DType.Q8),
+            k.param("dx", s.rows, s.groups),
+            k.param("sx", s.rows, 2 * s.groups, dtype=I32),
+            BlockWeights.declared(k, s, p),
+            k.param("y", s.rows, s.outputs, out=True),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSums:
+    """The sums of a kernel being built, by the operation ``unit``."""
+
+    k: Builder
+    s: BlockProduct
+    p: BlockPacking
+    unit: str
+    at: BlockOperands
+
+    @property
+    def lanes(self) -> int:
+        """Results of a vector."""
+        return self.at.weights.lanes
+
+    def sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
+        """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
+        k, f, lanes = self.k, self.s.weights, self.lanes
+        sums = k.local("s", rows, vectors, dtype=I32, lanes=lanes)
+        halves = 2 if f.fine == HALF else 1
+        for half in range(halves):
+            dots = sums if halves == 1 else k.local("h", rows, vectors, dtype=I32, lanes=lanes)
+            with k.unroll("r", rows) as r:
+                start = self._start(row + r, group, half if halves > 1 else None)
+                with k.unroll("v", vectors) as v:
+                    dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
+            self._dots(dots, row, rows, panel, vectors, group, range(half * 2, half * 2 + 4 // halves))
+            if halves > 1:
+                self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
+        return sums
+
+    def _start(self, row: Index, group: Index, half: int | None) -> Expr:
+        """The initial value of the sum of a group of a row, or of half of one."""
+        offset = self.p.offset
+        if not offset:
+            return broadcast(Const(0, Type(I32)), self.lanes)
+        return self.k.let("o", broadcast(self.group_sum(row, group, half) * -offset, self.lanes))
+
+    def _less_zero(self, start: Expr, row: Index, panel: Index, group: Index, block: Index) -> Expr:
+        """The initial value of a sum, less the zero point times the sum of the group."""
+        if self.at.weights.zero is None:
+            return start
+        zero = cast(self.at.weights.part(self.at.weights.zero, panel, block), I32)
+        return start - zero * broadcast(self.group_sum(row, group), self.lanes)
+
+    def group_sum(self, row: Index, group: Index, half: int | None = None) -> Expr:
+        """The sum of a group of activations, or of half of one."""
+        if half is not None:
+            return self.at.x_sums[row, group * 2 + half]
+        return self.at.x_sums[row, group * 2] + self.at.x_sums[row, group * 2 + 1]
+
+    def _dots(
+        self, dots: Tensor, row: Index, rows: int, panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+    ) -> None:
+        """Add the products of some pairs of words."""
+        k, lanes, weights = self.k, self.lanes, self.at.weights
+        for pair in pairs:
+            with k.unroll("v", vectors) as v:
+                words = unpacked_pair(
+                    self.s.weights, self.at.weights.codes.vec(lanes), (panel + v, group), pair, weights.lane
+                )
+                words = [k.let("w", word) for word in words]
+                with k.unroll("r", rows) as r:
+                    total: Expr = dots[r, v]
+                    for i, word in enumerate(words):
+                        x = broadcast(self.at.x[row + r, group * WORDS + 2 * pair + i], lanes)
+                        total = op(self.unit, total, word, x)
+                    dots[r, v] = total
+
+    def _finer(
+        self, sums: Tensor, dots: Tensor, rows: int, panel: Index, vectors: int, part: Index, *, first: bool
+    ) -> None:
+        """Multiply sums by the scales of a part, and add them up."""
+        k, weights = self.k, self.at.weights
+        assert weights.fine is not None
+        with k.unroll("v", vectors) as v:
+            scale = k.let("f", cast(weights.part(weights.fine, panel + v, part), I32))
+            with k.unroll("r", rows) as r:
+                scaled = dots[r, v] * scale
+                sums[r, v] = scaled if first else sums[r, v] + scaled
+
+    def added(self, total: Expr, row: Index, group: Index, scales: Sequence[Expr]) -> Expr:
+        """What the sum of a group adds to a result, by the scales of the group."""
+        lanes = self.lanes
+        whole = None
+        if len(scales) > 1:
+            whole = broadcast(cast(self.group_sum(row, group), F32), lanes)
+        term = self.at.weights.term(cast(total, F32), scales, whole)
+        return op("mul_rounded", term, broadcast(self.at.x_scale[row, group], lanes))

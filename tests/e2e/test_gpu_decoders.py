@@ -1,0 +1,48 @@
+"""Language models on devices: the tokens of processors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tenon
+from gguf_models import DecoderFile, gguf
+from gpu_devices import needs_compiler, why_not
+from tenon.network.passes.block_weights import rounded_blocks
+
+COUNT = 12
+
+
+@pytest.fixture(params=["opencl", "cuda", "vulkan"])
+def device(request: pytest.FixtureRequest) -> str:
+    """Each language for which there is a device."""
+    if reason := why_not(request.param):
+        pytest.skip(reason)
+    needs_compiler(request.param)
+    return str(request.param)
+
+
+def decoder() -> bytes:
+    """One whose matrices are in blocks of 4 bits."""
+    of = DecoderFile("llama")
+    tensors = {}
+    for name, data in of.weights().items():
+        form = "f32" if data.ndim == 1 else "q4_0"
+        stored = data.tobytes() if form == "f32" else rounded_blocks(data, form).tobytes()
+        tensors[name] = (form, data.shape, stored)
+    return gguf(of.keys(), tensors)
+
+
+def generated(target: str) -> list[int]:
+    """Tokens that a decoder generates greedily after a prompt, which it reads at once."""
+    words = list[int]()
+    with tenon.open(tenon.compile(decoder(), target=target, context=64)) as engine:
+        given = np.arange(20, dtype=np.int64)[None] * 7 % 40
+        for _ in range(COUNT):
+            words.append(int(engine.run({"tokens": given})["logits"].argmax()))
+            given = np.array([words[-1:]])
+    return words
+
+
+def test_tokens_are_those_of_processors(device: str) -> None:
+    assert generated(device) == generated("host")
