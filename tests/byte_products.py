@@ -1,4 +1,4 @@
-"""Kernels of sums of four products of bytes, and operands at the ends of their ranges."""
+"""Kernels of sums of four products of bytes (of twice as many for small ones), and operands at the ends of their ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenon.machine.kernel_ir.loops import Kernel, bitcast, interleave4, op
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
-NAMES = ("dot4", "dot4_signed", "dot4_narrow")
+NAMES = ("dot4", "dot4_signed", "dot4_narrow", "dot8_small")
 
 
 def products(name: str, lanes: int) -> Kernel:
@@ -17,7 +17,8 @@ def products(name: str, lanes: int) -> Kernel:
     a, b = (k.param(p, 1024, dtype=DType.Q8) for p in "ab")
     y = k.param("y", 1024, dtype=I32, out=True)
     with k.loop("i", 1024 // lanes) as i:
-        y.vec(lanes)[i] = op(name, y.vec(lanes)[i], a.vec(lanes)[i], b.vec(lanes)[i])
+        words = (a.vec(lanes)[i], b.vec(lanes)[i]) * (2 if name == "dot8_small" else 1)
+        y.vec(lanes)[i] = op(name, y.vec(lanes)[i], *words)
     return k.done()
 
 
@@ -40,5 +41,7 @@ def operands(name: str) -> tuple[Array, Array, Array]:
     a[512 : 512 + len(ends)], b[512 : 512 + len(ends)] = ends, 127
     if name == "dot4_narrow":
         b = np.maximum(b, -127)
+    if name == "dot8_small":
+        a = (a & 63).astype(np.int8)
     start = rng.integers(-(2**31), 2**31, 1024).astype(np.int32)
     return a.view(np.int32), b.view(np.int32), start

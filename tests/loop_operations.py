@@ -88,6 +88,12 @@ def _dot4_narrow(acc: Array, a: Array, b: Array) -> Array:
     return _dot4_signed(acc, a, b)
 
 
+def _dot8_small(acc: Array, a: Array, b: Array, c: Array, d: Array) -> Array:
+    if max(a.view(np.uint8).max(), c.view(np.uint8).max()) >= 64:
+        raise KernelError("dot8_small of bytes of more than 6 bits")
+    return _dot4(_dot4(acc, a, b), c, d)
+
+
 def _blocks(acc: Array, a: Array, b: Array) -> Array:
     rows = (a if a.dtype == np.uint8 else a.view(np.int8)).reshape(2, 8).astype(np.int32)
     total: Array = acc + (rows @ b.view(np.int8).reshape(2, 8).astype(np.int32).T).reshape(-1)
@@ -214,6 +220,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4": _dot4,
     "dot4_signed": _dot4_signed,
     "dot4_narrow": _dot4_narrow,
+    "dot8_small": _dot8_small,
     "madd_i16": _dot2_i16,
     "dot2": _dot2,
     "dot2_odd": _dot2_odd,
@@ -249,7 +256,7 @@ those without a meaning in loop IR."""
 
 
 MIXED = (
-    *("dot4", "dot4_signed", "dot4_narrow", "dot2", "dot2_odd", "mmla_bf16"),
+    *("dot4", "dot4_signed", "dot4_narrow", "dot8_small", "dot2", "dot2_odd", "mmla_bf16"),
     *("nearest_add", "nearest_away_add", "nearest_quotient_add"),
 )
 """Operations whose operands have different types."""

@@ -60,6 +60,23 @@ def products(acc: Any, a: Any, b: Any, *, signed: bool = True) -> Any:
     return acc
 
 
+_TWO = (
+    "union {{ {V} v; uint8_t u[4 * {N}]; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }}, z = {{ c }}, w = {{ d }};\n"
+    "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.u[i] * y.s[i] + z.u[i] * w.s[i];\n"
+    "  return acc;"
+)
+_TWO_WORDS = (
+    "for (int i = 0; i < 32; i += 8)\n"
+    "    acc += ((a >> i) & 255) * (int8_t)(b >> i) + ((c >> i) & 255) * (int8_t)(d >> i);\n"
+    "  return acc;"
+)
+
+
+def two_small(acc: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """``acc`` plus the products of the bytes of ``a`` and ``b`` and of those of ``c`` and ``d``."""
+    return products(products(acc, a, b, signed=False), c, d, signed=False)
+
+
 def _of_device(product: str) -> dict[str, str]:
     """The bodies of a language of devices from that of one: ``{s}`` is "s" for bytes with a sign on the left, else
     "u", and ``{char}`` their type."""
@@ -100,14 +117,19 @@ DOT4 = ProductUnit("dot4", DType.U8, DType.I8, DType.I32, (1, 1, 4))
 DOT4_SIGNED = ProductUnit("dot4_signed", DType.I8, DType.I8, DType.I32, (1, 1, 4))
 DOT4_NARROW = ProductUnit("dot4_narrow", DType.I8, DType.I8, DType.I32, (1, 1, 4), narrow=True)
 
+DOT8_SMALL = ProductUnit("dot8_small", DType.U8, DType.I8, DType.I32, (1, 1, 8), time=2.0)
+
 PRIMITIVES = {
     "dot4": Primitive(3, products=4, meaning=lambda acc, a, b: products(acc, a, b, signed=False)),  # u8 * i8
     "dot4_signed": Primitive(3, products=4, meaning=products),  # i8 * i8
     # The same, where no byte of the second factor is -128: two products fit 16 bits.
     "dot4_narrow": Primitive(3, products=4, meaning=products),
+    # The sum of two words of products, u8 * i8, of bytes without sign below 64: four products fit 16 bits.
+    "dot8_small": Primitive(5, products=8, meaning=two_small),
 }
 PORTABLE = {
     "dot4": Portable(_TAKES, _BYTES % "u", _UNSIGNED, first_of_four=True),
     "dot4_signed": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
     "dot4_narrow": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
+    "dot8_small": Portable("{V} acc, {V} a, {V} b, {V} c, {V} d", _TWO, _TWO_WORDS),
 }

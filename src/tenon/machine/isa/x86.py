@@ -34,6 +34,30 @@ def _vnni(lanes: int) -> Iterator[Form]:
     yield Form("dot4", lanes, has, f"return ({{V}}){gcc}(acc, a, b);")
 
 
+_SUMS_OF_PAIRS = (
+    (16, "defined(__AVX512BW__) && defined(__clang__)", "pmaddubsw512(%s)", "pmaddwd512(%s)"),
+    (16, "defined(__AVX512BW__)", "pmaddubsw512_mask(%s, (words){{0}}, -1)", "pmaddwd512_mask(%s, ({V}){{0}}, -1)"),
+    (8, "defined(__AVX2__) && defined(__clang__)", "pmaddubsw256(%s)", "pmaddwd256(%s)"),
+    (8, "defined(__AVX2__)", "pmaddubsw256(%s)", "pmaddwd256(%s)"),
+)
+"""Lanes, condition, and what adds up pairs of products of bytes and of i16."""
+
+
+def _pmaddubsw() -> Iterator[Form]:
+    """Two words of small bytes: sums of pairs in i16, those of both words added, and pairs of these."""
+    for lanes, test, of_bytes, of_words in _SUMS_OF_PAIRS:
+        ab, cd = (f"(words)__builtin_ia32_{of_bytes % f'(bytes){x}, (bytes){y}'}" for x, y in ("ab", "cd"))
+        body = (
+            "typedef char bytes __attribute__((vector_size(4 * {N})));\n"
+            "  typedef short words __attribute__((vector_size(4 * {N})));\n"
+            f"  const words pairs = {ab} + {cd}, ones = (words){{{{0}}}} + 1;\n"
+            f"  acc = ({{V}})(({{U}})acc + ({{U}})__builtin_ia32_{of_words % 'pairs, ones'});\n"
+        )
+        register = "v" if lanes == 16 else "x"
+        wall = "" if "__clang__" in test else f'  __asm__("" : "+{register}"(acc));\n'
+        yield Form("dot8_small", lanes, test, f"{body}{wall}  return acc;")
+
+
 def _pmaddwd(name: str, lanes: int) -> Iterator[Form]:
     """By products of pairs, of which the second form is GCC's."""
     for test, product in _PAIRS[lanes]:
@@ -138,6 +162,7 @@ def _floats() -> Iterator[Form]:
 FORMS = (
     *(form for lanes in _SIZES for form in _vnni(lanes)),
     *(form for name in ("dot4", "dot4_signed", "dot4_narrow") for lanes in _PAIRS for form in _pmaddwd(name, lanes)),
+    *_pmaddubsw(),
     *(form for lanes in _PAIRS for form in _pairs_of_words(lanes)),
     *(form for lanes in _SIZES for form in _dpbf16ps(lanes)),
     *_tables(),

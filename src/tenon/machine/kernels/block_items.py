@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_sums import SIDE, BlockOperands, BlockProduct, BlockSums, packing, product_unit
+from tenon.machine.kernels.block_sums import SIDE, BlockOperands, BlockProduct, BlockSums, packing, sum_unit
 from tenon.machine.kernels.machine import Machine
 
 _ROWS = 8
@@ -41,7 +41,7 @@ def block_items(s: BlockProduct, machine: Machine) -> Kernel:
     with k.loop("i", s.rows // rows, kind="block") as i, k.loop("j", p.panels(s.outputs), kind="block") as panel:
         cells = k.local("c", slices, rows, SIDE, space="shared")
         with k.loop("slice", slices, kind="thread") as part, k.loop("out", SIDE, kind="thread") as out:
-            sums = BlockSums(k, s, p, product_unit(machine), replace(at, weights=at.weights.of_lane(out)))
+            sums = BlockSums(k, s, p, sum_unit(s, machine), replace(at, weights=at.weights.of_lane(out)))
             own = [part + r * slices for r in range(-(-rows // slices))]
             exist = [[rows - 1 - row] if row.span()[1] >= rows else [] for row in own]
             acc = k.local("y", len(own))

@@ -18,7 +18,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, packing, product_unit
+from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, packing, sum_unit
 from tenon.machine.kernels.machine import Machine
 
 LINE = 64
@@ -43,7 +43,7 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = BlockOperands.declared(k, s, p)
-    product = _BlockTiles(k, s, p, product_unit(machine), operands, machine.prefetch and s.rows == 1)
+    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, machine.prefetch and s.rows == 1)
     height, width = tile_of(s, machine)
     for first, count, vectors in _runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:

@@ -56,6 +56,15 @@ def product_unit(machine: Machine) -> str:
     return "dot4_narrow"
 
 
+TWO_WORDS = "dot8_small"
+"""The operation for two words of codes of few bits."""
+
+
+def sum_unit(s: BlockProduct, machine: Machine) -> str:
+    """The operation that sums the products of a kernel."""
+    return TWO_WORDS if s.weights.bits <= 6 and machine.has(TWO_WORDS) else product_unit(machine)
+
+
 @dataclass(frozen=True, eq=False)
 class BlockWeights:
     """The parameters of a kernel that hold weights; those that the format does not have are None.
@@ -92,7 +101,7 @@ class BlockWeights:
         )
 
     def of_lane(self, lane: Index) -> BlockWeights:
-        """Those of one row of a panel."""
+        """The same parameters, of which one row of each panel is read."""
         return replace(self, lanes=1, lane=lane)
 
     def part(self, tensor: Tensor, *at: Index) -> Expr:
@@ -210,11 +219,17 @@ class BlockSums:
                 )
                 words = [k.let("w", word) for word in words]
                 with k.unroll("r", rows) as r:
-                    total: Expr = dots[r, v]
-                    for i, word in enumerate(words):
-                        x = broadcast(self.at.x[row + r, group * WORDS + 2 * pair + i], lanes)
-                        total = op(self.unit, total, word, x)
-                    dots[r, v] = total
+                    first = group * WORDS + 2 * pair
+                    xs = [broadcast(self.at.x[row + r, first + i], lanes) for i in (0, 1)]
+                    dots[r, v] = self._product(dots[r, v], words, xs)
+
+    def _product(self, total: Expr, words: Sequence[Expr], xs: Sequence[Expr]) -> Expr:
+        """A sum plus the products of two words."""
+        if self.unit == TWO_WORDS:
+            return op(self.unit, total, words[0], xs[0], words[1], xs[1])
+        for word, x in zip(words, xs, strict=True):
+            total = op(self.unit, total, word, x)
+        return total
 
     def _finer(
         self, sums: Tensor, dots: Tensor, rows: int, panel: Index, vectors: int, part: Index, *, first: bool

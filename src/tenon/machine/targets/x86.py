@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tenon.machine.isa.amx import TILE_BF16, TILE_F16, TILE_I8, TILE_U8
 from tenon.machine.isa.bf16 import DOT2
-from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED, DOT8_SMALL
 from tenon.machine.isa.byte_tables import LOOKUP4
 from tenon.machine.isa.short_products import MADD_I16
 from tenon.machine.kernels.machine import Machine
@@ -32,7 +32,7 @@ SSE2 = Target(
 )
 AVX2 = Target(
     "x86-64-avx2",
-    Machine(lanes=8, registers=16, block=8, prefetch=True, products=_PAIRS, memory=1.75),
+    Machine(lanes=8, registers=16, block=8, prefetch=True, products=(*_PAIRS, DOT8_SMALL), memory=1.75),
     _LINUX,
     "x86_64_v3",
     about="x86-64 with AVX2 and FMA",
@@ -55,7 +55,15 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512",
-        Machine(lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, products=_PAIRS, table=LOOKUP4),
+        Machine(
+            lanes=16,
+            registers=32,
+            block=16,
+            folds_broadcast=True,
+            prefetch=True,
+            products=(*_PAIRS, DOT8_SMALL),
+            table=LOOKUP4,
+        ),
         _LINUX,
         "x86_64_v4",
         _WIDE,
