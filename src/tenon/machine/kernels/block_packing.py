@@ -108,6 +108,7 @@ def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int
         for i in (0, 1):
             number = 2 * pair + i
             plane = bitcast(word[(*at, Index((), 4 + number // per_word), lane)], I32)
-            high = _masked(plane, number % per_word * width, (1 << width) - 1)
-            pairs[i] = op("or", pairs[i], high << 4)
+            shift = number % per_word * width
+            moved = plane >> shift - 4 if shift >= 4 else plane << 4 - shift
+            pairs[i] = op("or", pairs[i], op("and", moved, ((1 << width) - 1 << 4) * 0x01010101))
     return [bitcast(words, DType.Q8) for words in pairs]
