@@ -1,4 +1,4 @@
-"""Kernels of sums of four products of bytes (of twice as many for small ones), and operands at the ends of their ranges."""
+"""Kernels of sums of products of bytes, four to a word, and operands at the ends of their ranges."""
 
 from __future__ import annotations
 
