@@ -12,7 +12,7 @@ Exponentials are rounded to bf16, halves up, before they are multiplied; their s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -254,23 +254,14 @@ def _query(p: _Paired, b: _Block, row: Index | int, word: Index | int) -> tuple[
 
 def _scores(p: _Paired, b: _Block, keys: _Keys) -> None:
     """The products of the queries and a block of keys."""
-    k, s, words = p.k, p.s, p.t.words
-    steps, run = s.depth // (2 * words), b.run
+    k, s, words, run = p.k, p.s, p.t.words, b.run
     group = b.shared(s) * -(-s.keys // COLUMNS) + keys.first // COLUMNS
     if p.unit.operation == "dot2":
-        for start, tiles, height in segments(run.rows, _ROWS):
-            about = f"the scores of {height} queries and {COLUMNS} keys"
-            loops = k.loop("g", keys.groups), k.loop("j", tiles)
-            with loops[0] as g, loops[1] as j, k.outline(f"scores{height}", about):
-                row = j * height + start
-
-                def word(i: Index, step: Index, number: Index, first: Index = row) -> Expr:
-                    return p.q[_query(p, b, first + i, step * words + number)]
-
-                acc = _pair_sums(k, height, (steps, words, 2), word, (p.keys, (group + g,), Index()))
-                with k.unroll("p", height) as i, k.unroll("v", 2) as v:
-                    b.scores.vec(LANES)[g, 0, row + i, v] = acc[i, v]
+        for start, count, columns in segments(keys.count, COLUMNS):
+            with k.loop("g", count) as g:
+                _scores_by_pairs(p, b, (group, g + start // COLUMNS), -(-columns // LANES))
         return
+    steps = s.depth // (2 * words)
     apart = 2 * s.depth * (s.count if s.rows_first else 1)
     left = TileRows(
         words,
@@ -289,25 +280,44 @@ def _scores(p: _Paired, b: _Block, keys: _Keys) -> None:
             tile_sums(k, p.unit, block, (left, p.keys, group + g), places, (b.scores, (g,)))
 
 
+def _scores_by_pairs(p: _Paired, b: _Block, of: tuple[Index, Index], vecs: int) -> None:
+    """Scores of ``vecs`` vectors of keys; ``of`` is the first group of the block, and which of the block it is."""
+    k, words, (group, g) = p.k, p.t.words, of
+    steps = [(Index(), p.s.depth // (2 * words), words)]
+    for start, tiles, height in segments(b.run.rows, _ROWS):
+        about = f"the scores of {height} queries and {vecs * LANES} keys"
+        with k.loop("j", tiles) as j, k.outline(f"scores{height}x{vecs}", about):
+            row = j * height + start
+
+            def word(i: Index, step: Index, number: Index, first: Index = row) -> Expr:
+                return p.q[_query(p, b, first + i, step * words + number)]
+
+            acc = _pair_sums(k, (height, vecs), steps, word, (p.keys, group + g, Index()))
+            with k.unroll("p", height) as i, k.unroll("v", vecs) as v:
+                b.scores.vec(LANES)[g, 0, row + i, v] = acc[i, v]
+
+
 def _pair_sums(
     k: Builder,
-    height: int,
-    extents: tuple[int, int, int],
+    tile: tuple[int, int],
+    parts: Sequence[tuple[Index, int, int]],
     word: Callable[[Index, Index, Index], Expr],
-    right: tuple[Tensor, tuple[Index], Index],
+    right: tuple[Tensor, Index, Index],
 ) -> Tensor:
-    """Sums in registers of products of pairs, of ``extents`` steps, words and vectors; ``right`` are words, their group
-    and first step."""
-    (steps, words, vecs), (w, group, first) = extents, right
+    """Sums in registers of products of pairs, of queries by vectors; ``parts`` are (first step, steps, words), and
+    ``right`` words, their group and first step."""
+    (height, vecs), (w, group, before) = tile, right
     acc = k.local("a", height, vecs, lanes=LANES)
     with k.unroll("p", height) as i, k.unroll("v", vecs) as v:
         acc[i, v] = 0.0
-    with k.loop("c", steps) as c, k.loop("q", words) as q:
-        ws = [k.let(f"w{v}", w.vec(LANES)[(*group, first + c, v, q, 0)]) for v in range(vecs)]
-        with k.unroll("p", height) as i:
-            x = k.let("x", broadcast(word(i, c, q), LANES))
-            for n, weights in enumerate(ws):
-                acc[i, n] = dot2(acc[i, n], weights, x)
+    for first, steps, words in parts:
+        with k.loop("c", steps) as c, k.loop("q", words) as q:
+            step = first + c
+            ws = [k.let(f"w{v}", w.vec(LANES)[group, before + step, v, q, 0]) for v in range(vecs)]
+            with k.unroll("p", height) as i:
+                x = k.let("x", broadcast(word(i, step, q), LANES))
+                for n, weights in enumerate(ws):
+                    acc[i, n] = dot2(acc[i, n], weights, x)
     return acc
 
 
@@ -414,6 +424,8 @@ _Place = tuple[Tensor, Index, Index, Index, int]
 
 def _values_by_pairs(p: _Paired, b: _Block, keys: _Keys, place: _Place, finish: Finish) -> None:
     k, (w, group, step, vector, across) = p.k, place
+    whole, rest = divmod(keys.count, COLUMNS)
+    parts = [(Index(), whole, LANES), *([(Index((), whole), 1, min(rest, LANES))] if rest else [])]
     for start, tiles, height in segments(b.run.rows, _ROWS):
         with k.loop("j", tiles) as j, k.outline(f"values{height}x{across}", f"values for {height} queries"):
             row = j * height + start
@@ -421,7 +433,7 @@ def _values_by_pairs(p: _Paired, b: _Block, keys: _Keys, place: _Place, finish: 
             def word(i: Index, c: Index, number: Index, first: Index = row) -> Expr:
                 return b.terms[first + i, c * LANES + number]
 
-            acc = _pair_sums(k, height, (keys.groups, LANES, across), word, (w, (group,), step))
+            acc = _pair_sums(k, (height, across), parts, word, (w, group, step))
             with k.unroll("p", height) as i, k.unroll("v", across) as v:
                 finish(0, row + i, vector + v, acc[i, v])
 
