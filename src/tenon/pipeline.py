@@ -28,7 +28,7 @@ from tenon.machine.plan.choose import choose, choose_alike, streaming
 from tenon.machine.plan.describe import Description, describe, operators
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting
-from tenon.machine.plan.narrowing import attending, narrowing, storing
+from tenon.machine.plan.narrowing import narrowing, storing
 from tenon.machine.plan.ports import rename_extents, with_ports_of
 from tenon.machine.plan.program import Memory, Program
 from tenon.machine.plan.ram import plan_within
@@ -537,7 +537,6 @@ def _optimised(
     narrow = narrowing(compilation.precision, name, setting, left, stated=mixed and compilation.precision == "fp16")
     if compilation.weight_format != "fp32":
         narrow = storing(graph, compilation.weight_format, compilation.max_weight_error, setting, stored)
-    narrow += attending(compilation.precision, setting)
     failures, pairs, log, seen = Path.cwd() if verify else None, separable(machine), stages.log, stages.passed
     first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)
     passes.optimize(graph, verify, level, log, passed=seen, first=first, narrow=narrow, pairs=pairs, failures=failures)

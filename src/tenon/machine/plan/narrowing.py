@@ -6,12 +6,13 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.machine.algorithms import attention
+from tenon.machine.kernels import paired_attention
 from tenon.machine.plan.arithmetic import attends, computes, quickest, weight_types, why_wide
 from tenon.machine.plan.choose import streaming
 from tenon.machine.plan.lowering_context import Setting
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
-from tenon.network.passes.attention import attention_of, narrow_attention
+from tenon.network.passes.attention import attention_of
 from tenon.network.passes.base import Pass
 from tenon.network.passes.block_weights import BLOCK_FORMATS, block_weights
 from tenon.network.passes.precision import STORED, precision
@@ -24,41 +25,38 @@ _WIDER = {"fp16": [DType.F16], "bf16": [DType.BF16], "int8": [DType.I8, DType.F1
 def narrowing(name: str, target: str, setting: Setting, left: list[Problem] | None, *, stated: bool) -> list[Pass]:
     """The passes for the precision ``name`` on a target; ``left`` gets the layers that compute in f32 nevertheless, and
     why.  With ``stated`` only products that the model has in f16 are changed."""
+    machine = setting.machine
+    joined = attention_of(machine)
     if name == "fp32":
-        return []
-    stored, machine = STORED[name], setting.machine
+        return joined
+    stored = STORED[name]
     arithmetic = computes(machine, stored)
     if not arithmetic and left is not None:
         left.append(Problem("all layers", f"{target} has no arithmetic in {stored}, which weights are stored in"))
     arithmetic_of, reason_of = (partial(each, setting=setting, dtype=stored) for each in (quickest, why_wide))
-    return precision(
+    rows = attends(machine, stored)
+    by_pairs = rows is None and stored is DType.BF16 and paired_attention.unit_of(machine) is not None
+    passes = precision(
         name,
         arithmetic=arithmetic,
         arithmetic_of=arithmetic_of,
         reason_of=reason_of,
         left=left,
         stated=stated,
-        attends=attends(machine, stored),
+        attends=rows,
+        joined=partial(attention.attends, machine=machine) if by_pairs else None,
     )
-
-
-def attending(name: str, setting: Setting) -> list[Pass]:
-    """The passes for attention in one operator: in f32, and in bf16 where only vectors multiply pairs of it, which the
-    operators around attention gain nothing of."""
-    machine, dtype = setting.machine, STORED.get(name)
-    passes = attention_of(machine)
-    if dtype is not None and machine.launch is None and computes(machine, dtype) and attends(machine, dtype) is None:
-        passes.append(narrow_attention(dtype, partial(attention.attends, machine=machine)))
-    return passes
+    return [*joined, *passes] if by_pairs else [*passes, *joined]
 
 
 def storing(
     graph: Graph, form: str, max_error: float, setting: Setting, stored: StoredWeights | None = None
 ) -> list[Pass]:
     """The passes for a format of weights other than fp32; ``stored`` gets what was chosen."""
+    joined = attention_of(setting.machine)
     if form in BLOCK_FORMATS:
-        return [block_weights(form, max_error, stored)]
+        return [block_weights(form, max_error, stored), *joined]
     if form == "auto":
         by_time = partial(weight_types, setting=streaming(graph, setting))
-        return [stored_weights(by_time, max_error, stored)]
-    return [stored_weights(lambda node: _WIDER[form], max_error, stored)]
+        return [stored_weights(by_time, max_error, stored), *joined]
+    return [stored_weights(lambda node: _WIDER[form], max_error, stored), *joined]

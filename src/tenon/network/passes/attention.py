@@ -9,16 +9,13 @@ from functools import partial
 from tenon.machine.algorithms.attention import gains
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
-from tenon.network.graph.graph import Graph, Node, Value
-from tenon.network.graph.types import F32, DType
-from tenon.network.graph.writer import Names
-from tenon.network.ops.head_attention import HeadAttention
+from tenon.network.graph.graph import Graph, Node
 from tenon.network.ops.mask import Mask
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.move import Transpose
 from tenon.network.ops.softmax import LogSoftmax, Softmax
 from tenon.network.passes.attention_parts import FLOATS, parts_of, sole_producer
-from tenon.network.passes.base import Log, Pass, drop_dead, make, substitute
+from tenon.network.passes.base import Log, Pass, drop_dead, substitute
 
 Able = Callable[[HeadSizes], bool]
 """Whether a machine gains where attention of these sizes is one operator."""
@@ -38,41 +35,6 @@ def attention_of(machine: Machine) -> list[Pass]:
     """The pass for attention of f32, where one operator takes less time by estimate.  Devices have attention of 16 bits
     with a precision (``passes.precision``)."""
     return [attention(partial(gains, machine=machine))]
-
-
-def narrow_attention(dtype: DType, able: Able) -> Pass:
-    """A pass that computes attention of f32 in ``dtype``, of which its products are faster, between other operators of
-    f32."""
-    return Pass(
-        f"attention as {dtype}",
-        lambda graph, log: sum(_narrowed(graph, node, dtype, able) for node in list(graph)),
-        level=0,
-        ensures="attention that the machine computes faster in that type reads it",
-    )
-
-
-def _narrowed(graph: Graph, node: Node, dtype: DType, able: Able) -> bool:
-    """Round queries, keys and values of attention, which multiplies them as such and adds in f32."""
-    op = node.op
-    if not isinstance(op, HeadAttention) or node.output.type.dtype is not F32:
-        return False
-    sizes = replace(op.heads([None if v is None else v.type for v in node.inputs]), dtype=dtype)
-    if not able(sizes):
-        return False
-    names = Names(graph)
-
-    def rounded(x: Value) -> Value:
-        cast = make("Cast", to=dtype.value)
-        name = names.fresh(f"{x.name}:{dtype}")
-        return graph.add(cast, [x], [name], replace(node.origin, type="Cast"), before=node).output
-
-    inputs = [rounded(v) if v is not None and i < 3 else v for i, v in enumerate(node.inputs)]
-    made = graph.add(op, inputs, [names.fresh(f"{node.output.name}:{dtype}")], node.origin, before=node).output
-    cast = make("Cast", to=F32.value)
-    wide = graph.add(cast, [made], [names.fresh(node.output.name)], replace(node.origin, type="Cast"), before=node)
-    substitute(graph, node.output, wide.output, fresh=True)
-    drop_dead(graph, node)
-    return True
 
 
 def _joined(graph: Graph, last: Node, able: Able, log: Log) -> bool:

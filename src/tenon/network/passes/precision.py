@@ -25,6 +25,7 @@ from tenon.network.ops.base import Operator
 from tenon.network.ops.conv import Conv, ConvTranspose
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.head_attention import HeadAttention
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.traits import is_product
 from tenon.network.passes.attention import Able, attention
@@ -85,15 +86,16 @@ def activations(
     left: list[Problem] | None = None,
     *,
     rows: bool = False,
+    joined: Able | None = None,
 ) -> Pass:
     """A pass that computes products for which that is fastest, and operators read only by these, in ``dtype``.
 
     ``left`` gets the layers that compute in f32, and why.  ``rows`` are computed in ``dtype`` as well, and products of
-    two tensors.
+    two tensors; else attention in one operator where ``joined`` says so, and what only moves elements for it.
     """
     return Pass(
         f"activations as {dtype}",
-        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of, reason_of, left, rows).run(),
+        lambda graph, log: _Narrowing(graph, dtype, arithmetic_of, reason_of, left, rows, joined).run(),
         level=0,
         ensures="convolutions read activations of that type",
     )
@@ -108,6 +110,7 @@ def precision(
     left: list[Problem] | None = None,
     stated: bool = False,
     attends: Able | None = None,
+    joined: Able | None = None,
 ) -> list[Pass]:
     """The passes for a precision.
 
@@ -115,7 +118,7 @@ def precision(
     fastest arithmetic for a product with f32 weights, and ``reason_of`` why it is not the narrow one.  ``left`` gets
     the layers that compute in f32 nevertheless, and why.  With ``stated``, only products that the model has in f16
     itself are changed; with ``attends``, operators on rows and products of two tensors, too (``Operator.narrow_rows``),
-    and attention is one operator where it says so.
+    and attention is one operator where it says so; with ``joined``, attention that is one operator where that says so.
     """
     if name not in STORED:
         return []
@@ -147,7 +150,10 @@ def precision(
         return remembered(node)[1]
 
     rows = attends is not None and not stated
-    passes = [replace(stored_weights, run=store), activations(dtype, chosen, reason, left, rows=rows)]
+    passes = [
+        replace(stored_weights, run=store),
+        activations(dtype, chosen, reason, left, rows=rows, joined=None if stated else joined),
+    ]
     return [*passes, attention(attends)] if rows and attends else passes
 
 
@@ -355,8 +361,9 @@ class _Narrowing:
         reason_of: ReasonOf,
         left: list[Problem] | None,
         rows: bool,
+        joined: Able | None,
     ) -> None:
-        self.rows = rows
+        self.rows, self.joined = rows, joined
         self.graph, self.dtype, self.arithmetic_of, self.reason_of = graph, dtype, arithmetic_of, reason_of
         self.left = left
         self.narrow: set[Node] = set()
@@ -388,7 +395,10 @@ class _Narrowing:
         if value is None or value.type.dtype is not F32:
             return "its input is not f32"
         op = node.op
-        rows = self.rows and isinstance(op, Operator) and op.narrow_rows
+        if isinstance(op, HeadAttention):
+            return "" if self.attends(node) else f"attention of these sizes has no kernel in {self.dtype}"
+        moved = self.joined is not None and isinstance(op, Operator) and op.moves
+        rows = (self.rows or moved) and isinstance(op, Operator) and op.narrow_rows
         if not rows and not 2 <= value.type.rank <= 4:
             return f"its input has {value.type.rank} dimension(s): {self.dtype} is for those of 2 to 4"
         images = rows or (isinstance(op, Operator) and op.narrow_images)
@@ -404,6 +414,13 @@ class _Narrowing:
         if wide:
             return f"{wide[0].origin} reads its result in f32"
         return "" if any(v.uses for v in node.outputs) else "no layer reads its result"
+
+    def attends(self, node: Node) -> bool:
+        """Whether attention in one operator is computed in the narrow type."""
+        op = node.op
+        assert isinstance(op, HeadAttention)
+        sizes = op.heads([None if v is None else v.type for v in node.inputs])
+        return self.joined is not None and self.joined(replace(sizes, dtype=self.dtype))
 
     def product_obstacle(self, node: Node, x: Value) -> str:
         """Why a product is not computed in the narrow type: that takes stored weights, and, of bf16, an even number of
@@ -448,8 +465,9 @@ class _Narrowing:
         weighted = isinstance(op, Operator) and op.narrow_images and _is_product(node)
         weighted = weighted and node.input(1).data is not None
         weighted = weighted or (isinstance(op, Operator) and op.narrow_rows and not op.moves)
+        factors = 3 if isinstance(op, HeadAttention) else len(inputs)
         for i, value in enumerate(inputs):
-            if value is None or (weighted and i > 0):
+            if value is None or (weighted and i > 0) or (i >= factors and node in self.narrow):
                 continue
             if node in self.narrow and value.type.dtype is F32:
                 inputs[i] = self.as_type(value, self.dtype, node)
