@@ -120,12 +120,13 @@ def text_executable(
     source: str,
     tables: bytes,
     *,
+    main: str,
     threaded: bool,
 ) -> bytes:
-    """A standalone program of a language model, which goes on with a prompt.  ``source`` is ``<name>_text.c``, and
-    ``headers`` are those of the bundle; ``tables`` are its tokenizer's."""
+    """A standalone program whose ``main`` file of ``runtime/c/`` goes on with a prompt or embeds texts.  ``source`` is
+    ``<name>_text.c``, and ``headers`` are those of the bundle; ``tables`` are its tokenizer's."""
     given = (name, network, headers, weights, source, tables)
-    objects = _text_objects(compiler, target, "text_main.c", *given, threaded=threaded)
+    objects = _text_objects(compiler, target, main, *given, threaded=threaded)
     format = target.format
     flags = (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
     made = _with_part_of_c_library(compiler, target, objects) or compiler.link(objects, target, flags)

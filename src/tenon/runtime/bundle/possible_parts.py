@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from tenon.errors import InputError
 from tenon.machine.targets import Target
@@ -64,11 +65,10 @@ def check_programs(parts: Sequence[Emit], devices: Sequence[str]) -> None:
         )
 
 
-def check_fixed_sizes(parts: Sequence[Emit], sizes: Sequence[str], *, text: bool = False) -> None:
-    """Raises InputError for parts whose programs take inputs of fixed shapes, if runs choose ``sizes``; executables and
-    pages of language models (``text``) do not."""
-    fixed = _FIXED - {"exe", "html"} if text else _FIXED
-    if sizes and (programs := sorted(fixed.intersection(parts))):
+def check_fixed_sizes(parts: Sequence[Emit], sizes: Sequence[str], of_text: AbstractSet[Emit] = frozenset()) -> None:
+    """Raises InputError for parts whose programs take inputs of fixed shapes, if runs choose ``sizes``; the programs
+    ``of_text`` take texts."""
+    if sizes and (programs := sorted((_FIXED - of_text).intersection(parts))):
         raise InputError(
             f"--emit {programs[0]}: its program takes inputs of fixed shapes, and runs of this network choose "
             f"{', '.join(sizes)}: give numbers with --shape, or call it by its header, libtenon or Python"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tenon.errors import InputError
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, counts_of_states, size_ranges
 
 SOURCES = (
-    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_output.h", "text_generate.h"),
+    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_sampling.h", "text_chat.h", "text_output.h"),
+    "text_generate.h",
     *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_chat.c"),
     *("text_output.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
 _SHARED_FUNCTION = re.compile(r"^(?=(?:const )?\w+ \*?tenon_text_\w+\()", re.MULTILINE)
-_NOWHERE = "TEXT_NOWHERE"
+NOWHERE = "TEXT_NOWHERE"
 
 _HEADER = """\
 /* The language model {name}: goes on with a text.  The tokens are those of `tenon run --prompt` with the same seed, if
@@ -111,10 +112,12 @@ extern {name}_next_function *const {name}_text_nexts[{name}_ENTRIES];
 """
 
 _HEAD = """\
-/* Goes on with a text, see {name}_text.h. */
+/* Texts of the network {name}, see {name}_text.h. */
 
 #include "{name}_text.h"
 
+"""
+_MESSAGE = """\
 #define TEXT_MESSAGE {name}_message
 
 """
@@ -232,9 +235,14 @@ def text_header(manifest: Manifest, model: TextModel) -> str:
 def text_source(manifest: Manifest, model: TextModel, runtime: Mapping[str, str]) -> str:
     """The text of ``<name>_text.c``, which needs no other file than the headers of the bundle; all but the functions of
     the header is static.  ``runtime`` are the files ``SOURCES``."""
-    name = manifest.name
-    parts = [_INCLUDE.sub("", _SHARED_FUNCTION.sub("static ", runtime[file])) for file in SOURCES]
-    return _HEAD.format(name=name) + "\n".join(parts) + "\n" + _ENTRY.format(**_words(manifest, model))
+    files = [_MESSAGE.format(name=manifest.name), *(runtime[file] for file in SOURCES)]
+    return joined_sources(manifest.name, files) + _ENTRY.format(**_words(manifest, model))
+
+
+def joined_sources(name: str, files: Sequence[str], static: str = "static") -> str:
+    """The hand-written files as the beginning of ``<name>_text.c``, whose functions are ``static`` there."""
+    parts = [_INCLUDE.sub("", _SHARED_FUNCTION.sub(f"{static} ", text)) for text in files]
+    return _HEAD.format(name=name) + "\n".join(parts) + "\n"
 
 
 def text_description(manifest: Manifest, model: TextModel, *, chat: bool) -> dict[str, object]:
@@ -290,8 +298,8 @@ class _Places:
             self.tokens.offset,
             self._place(self._count),
             self.logits.offset,
-            _NOWHERE if positions is None else positions.offset,
-            _NOWHERE if mask is None else mask.offset,
+            NOWHERE if positions is None else positions.offset,
+            NOWHERE if mask is None else mask.offset,
             self._place(None if mask is None else dict(mask.extents).get(1)),
         ]
         every_row = int(self.logits.shape[-2] == self.length and self.length > 1)
@@ -299,4 +307,4 @@ class _Places:
 
     def _place(self, name: str | None) -> int | str:
         tensor: BundleTensor | None = self._inputs.get(name) if name else None
-        return _NOWHERE if tensor is None else tensor.offset
+        return NOWHERE if tensor is None else tensor.offset

@@ -32,6 +32,8 @@ from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description, webgpu_description
 from tenon.runtime.bundle.c_tables import CTables, c_tables, tables_file, usual_tables
 from tenon.runtime.bundle.container import SUFFIX, container, parts_of
+from tenon.runtime.bundle.embedding_entry import SOURCES as EMBEDDING_SOURCES
+from tenon.runtime.bundle.embedding_entry import embedding_header, embedding_source
 from tenon.runtime.bundle.encrypted_files import encrypted_container
 from tenon.runtime.bundle.folder import write_folder
 from tenon.runtime.bundle.header import header, with_bounds, with_library_calls
@@ -209,8 +211,11 @@ class Bundle:
     def executable(self) -> bytes:
         check_parts(("exe",), self.target, zig=self.compiler.zig)
         threaded = self.program.threads > 1
-        if self._answers_text:
-            return link.text_executable(self.compiler, self.target, *self._text_parts(), threaded=threaded)
+        if self._answers_text or self._embeds_text:
+            main = "text_main.c" if self._answers_text else "text_embed_main.c"
+            return link.text_executable(
+                self.compiler, self.target, *self._text_parts(), main=main, threaded=threaded and self._answers_text
+            )
         outputs = tuple(map(tensor, self.program.outputs))
         classes = classes_source(outputs, other=self.heads is not None or bool(self.decoding))
         parts = self.name, self.object, self.header, self.weights, {**self._tables(), "classes_table": classes}
@@ -229,12 +234,20 @@ class Bundle:
     def _answers_text(self) -> bool:
         return self.text is not None and self.text.kind == "decoder" and self.text.tokenizer is not None
 
+    @property
+    def _embeds_text(self) -> bool:
+        return self.text is not None and self.text.kind == "encoder" and self.text.tokenizer is not None
+
     def _text_header(self) -> dict[str, bytes]:
         assert self.text is not None
-        return {f"{self.name}_text.h": text_header(self.interface, self.text).encode()}
+        made = embedding_header if self._embeds_text else text_header
+        return {f"{self.name}_text.h": made(self.interface, self.text).encode()}
 
     def _text_source(self) -> str:
         assert self.text is not None
+        if self._embeds_text:
+            runtime = {file: link.runtime(file).decode() for file in EMBEDDING_SOURCES}
+            return embedding_source(self.interface, self.text, runtime)
         return text_source(self.interface, self.text, {file: link.runtime(file).decode() for file in TEXT_SOURCES})
 
     def _text_parts(self) -> tuple[str, bytes, dict[str, bytes], bytes, str, bytes]:
@@ -252,7 +265,7 @@ class Bundle:
     def text_tables(self) -> CTables:
         """The tokenizer and the chat template of a language model as tables for C.  Raises UnsupportedError for a
         tokenizer that the functions in C lack, InputError for other networks."""
-        if not self._answers_text or self.text is None:
+        if self.text is None or not (self._answers_text or self._embeds_text):
             raise InputError(f"'{self.name}' is no language model with a tokenizer: leave out --emit text")
         tables = c_tables(self.text, self.target.byte_order)
         if tables.problem:
@@ -380,7 +393,8 @@ class Bundle:
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
         check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
         check_programs(emit, self.interface.part_devices)
-        check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)), text=self._answers_text)
+        programs: tuple[Emit, ...] = ("exe", "html") if self._answers_text else ("exe",) if self._embeds_text else ()
+        check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)), frozenset(programs))
         return set(emit or self.parts)
 
     def _files(self, parts: set[Emit]) -> dict[str, bytes]:

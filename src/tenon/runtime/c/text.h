@@ -1,4 +1,4 @@
-/* Text before and after language models: tokens of texts and texts of tokens, and the choice of the next token.
+/* Text before and after language models: tokens of texts and texts of tokens.
 
    All tables lie in one block of memory, which Tenon writes beside a bundle (NAME.text.bin, or linked into a program).
    No function here allocates memory or keeps anything between calls. */
@@ -50,45 +50,5 @@ const char *tenon_text_piece(const TenonText *text, uint32_t token, size_t *leng
 
 /* Whether a token ends a text. */
 int tenon_text_ends(const TenonText *text, uint32_t token);
-
-/* How the next token is chosen: the fields of tenon.Sampling.  `recent` tokens of those before count for penalties. */
-typedef struct {
-  double temperature, top_p, min_p;
-  float repetition_penalty, presence_penalty, frequency_penalty;
-  uint32_t top_k, recent;
-  uint64_t state; /* the seed, then that of the generator of random numbers */
-} TenonSampling;
-
-/* The most probable token, without penalties. */
-#define TENON_GREEDY {0, 1, 0, 1, 0, 0, 0, 64, 0}
-
-/* The values that the model's file recommends; the most probable token where it recommends none.  `state` stays. */
-void tenon_text_sampling(const TenonText *text, TenonSampling *sampling);
-
-/* The next token, from `logits` [size], which are changed, after `count` tokens.  `work` is memory for `size` numbers
-   of 8 and `size` of 4 bytes, at a multiple of 8. */
-uint32_t tenon_text_choose(TenonSampling *sampling, float *logits, uint32_t size, const uint32_t *tokens, size_t count,
-                           void *work);
-
-/* A message of a conversation, both in UTF-8: `role` is "system", "user" or "assistant".  TEXT_MESSAGE may name a type of
-   the program's that is alike. */
-#ifdef TEXT_MESSAGE
-typedef TEXT_MESSAGE TextMessage;
-#else
-typedef struct {
-  const char *role, *content;
-} TextMessage;
-#endif
-
-/* What tenon_text_conversation returns instead of a number of bytes. */
-enum {
-  TENON_TEXT_NO_TEMPLATE = -1, /* the tables have no chat template */
-  TENON_TEXT_NO_SYSTEM = -2,   /* the template takes no message of the system */
-  TENON_TEXT_WRONG_ROLE = -3   /* messages are not (system) user assistant user ... user */
-};
-
-/* The bytes of a conversation by the model's chat template, with the beginning of an answer to its last message, which
-   are written to `to` unless it is NULL.  See runtime/text/chat_form.py. */
-long tenon_text_conversation(const TenonText *text, const TextMessage *messages, size_t count, char *to);
 
 #endif

@@ -1,3 +1,4 @@
+#include "text_chat.h"
 #include "text_tables.h"
 #include <string.h>
 

@@ -3,8 +3,9 @@
 #ifndef TENON_TEXT_GENERATE_H
 #define TENON_TEXT_GENERATE_H
 
-#include "text.h"
+#include "text_chat.h"
 #include "text_output.h"
+#include "text_sampling.h"
 
 /* Where the inputs and outputs of an entry point lie in the mutable region; TEXT_NOWHERE for those that it lacks. */
 #define TEXT_NOWHERE ((size_t)-1)

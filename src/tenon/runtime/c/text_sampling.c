@@ -1,3 +1,4 @@
+#include "text_sampling.h"
 #include "text_tables.h"
 #include <string.h>
 

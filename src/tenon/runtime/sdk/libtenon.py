@@ -25,7 +25,7 @@ TEXT = tuple(
     f"text_{name}.c" for name in ("chat", "encode", "form", "generate", "output", "sampling", "tables", "words")
 )
 """The files of ``runtime/c/`` with which generators read and write texts."""
-_TEXT_HEADERS = ("text.h", "text_form.h", "text_generate.h", "text_output.h", "text_tables.h", "text_words.h")
+_TEXT_HEADERS = ("text.h", *(path.name for path in sorted(RUNTIME.glob("text_*.h"))))
 _HEADERS = tuple(name for name in _ALL if name.endswith(".h"))
 TENGINE_HEADERS = ("c_api.h", "defines.h")
 _FAST = {"aes_gcm.c": (), "digest.c": ("-O2",), "threads.c": ("-O2",)}

@@ -1,0 +1,56 @@
+/* Main program of networks that embed texts: prints the numbers of a vector of length 1 for each text, in a line.
+   Exit status: 0, or 2 after one line on standard error. */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include TENON_TEXT_HEADER
+
+#define TENON_JOIN_(a, b) a##b
+#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
+#define OF_BUNDLE(what) TENON_JOIN(TENON_ENTRY, what)
+#define BYTES_OF(what) TENON_JOIN(TENON_PREFIX, what)
+#define STRING_(a) #a
+#define STRING(a) STRING_(a)
+
+extern const uint8_t tenon_weights[];
+extern const uint8_t tenon_text_tables[];
+extern const size_t tenon_text_tables_size;
+
+TENON_MEM_ALIGN(64) static uint8_t network[BYTES_OF(MUTABLE_MEM_SIZE)];
+TENON_MEM_ALIGN(64) static uint8_t scratch[BYTES_OF(ACTIVATIONS_MEM_SIZE)];
+
+static void fail(const char *what, const char *value) {
+  fprintf(stderr, "%s: %s%s%s\n", STRING(TENON_ENTRY), value, *value ? ": " : "", what);
+  exit(2);
+}
+
+static void embed(const char *string) {
+  static float vector[BYTES_OF(EMBEDDING)];
+  const OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch};
+  const size_t size = OF_BUNDLE(_embed_memory)(&text, strlen(string));
+  void *memory = malloc(size + 1);
+  if (memory == NULL) fail("there is not enough memory", "");
+  switch (OF_BUNDLE(_embed)(&text, string, vector, memory, size)) {
+    case OF_BUNDLE(_TEXT_LONG): fail("the text is empty, or has more tokens than the network takes", string);
+    case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
+    default: break;
+  }
+  free(memory);
+  for (size_t i = 0; i < BYTES_OF(EMBEDDING); i++) printf(i > 0 ? " %.9g" : "%.9g", (double)vector[i]);
+  if (printf("\n") < 0 || fflush(stdout) != 0) fail(strerror(errno), "cannot write the vector");
+}
+
+int main(int count, char **arguments) {
+  char line[1 << 16];
+  if (count > 1 && strcmp(arguments[1], "--help") == 0)
+    return printf("usage: %s TEXT...\n\nPrints a vector of length 1 for each text, or for each line of standard input.\n",
+                  STRING(TENON_ENTRY)) < 0;
+  for (int i = 1; i < count; i++) embed(arguments[i]);
+  while (count == 1 && fgets(line, sizeof line, stdin) != NULL) {
+    line[strcspn(line, "\r\n")] = 0;
+    if (*line) embed(line);
+  }
+  return 0;
+}
