@@ -143,7 +143,7 @@ def _output(manifest: Manifest, model: TextModel) -> BundleTensor:
     """The embedding, or the states of all tokens, as ``Embedder`` chooses it."""
     outputs = {t.name: t for t in manifest.outputs if len(t.shape) in (2, 3) and t.dtype == "f32" and t.shape[0] == 1}
     named = (model.ports.get("embedding", ""), *_NAMED, *outputs)
-    found = next((name for name in named if name in outputs), "")
-    if not found:
+    name = next((each for each in named if each in outputs), "")
+    if not name:
         raise InputError(f"'{manifest.name}' has no output with embeddings or states")
-    return outputs[found]
+    return outputs[name]
