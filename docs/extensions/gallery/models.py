@@ -54,6 +54,11 @@ WANTED = (
     "HAR-CNN",
     "MLPerf Tiny",
     "camera loop",
+    "SmolLM2-135M",
+    "stories260K",
+    "Whisper tiny",
+    "Piper",
+    "all-MiniLM-L6-v2",
 )
 """The models that are to be shown: each has a page, or a reason why not in ``absent.yaml``."""
 
