@@ -6,9 +6,11 @@
 
 Every runtime is a process of its own, pinned to the same processors; all are loaded and warm before the first round,
 and each round gives every one a slice of time in turn, so that all see the same machine.  On a busy machine --urgent
-keeps everything else away while something is timed.  A runtime that is missing or fails is noted.  An answer in
-fp32 further than 1e-3 from onnxruntime's without optimisations is wrong and does not count.  Ours is compiled for the
-number of threads that it is timed with; quantised networks are one QDQ model that every runtime reads.
+keeps everything else away while something is timed, or --processor-time counts the time that the threads of a runtime
+run.  TENON_TARGET and ONEDNN_MAX_CPU_ISA in the environment limit Tenon and OpenVINO to less than the processor has.  A
+runtime that is missing or fails is noted.  An answer in fp32 further than 1e-3 from onnxruntime's without optimisations
+is wrong and does not count.  Ours is compiled for the number of threads that it is timed with; quantised networks are
+one QDQ model that every runtime reads.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="start no network after so many")
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile everything before the first round")
     parser.add_argument("--urgent", action="store_true", help="time at real-time priority (root): for busy machines")
+    parser.add_argument("--processor-time", action="store_true", help="time of the process, not that which passes")
     parser.add_argument("--cpu", default="0", help="the first processor to use, or all of them, as in 0,2,4,6")
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="where converted models are kept")
@@ -69,7 +72,8 @@ def main() -> int:
     if options.jobs > 1:
         shop.prepare(runtimes, nets, threads, options.jobs)
         print(f"prepared in {perf_counter() - began:.0f} s", flush=True)
-    order = f"{options.slice} urgent" if options.urgent else str(options.slice)
+    words = {"urgent": options.urgent, "processor": options.processor_time}
+    order = " ".join([str(options.slice), *(word for word, given in words.items() if given)])
     results = []
     for number, net in product(threads, nets):
         if perf_counter() - began > options.seconds:

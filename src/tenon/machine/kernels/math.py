@@ -234,7 +234,7 @@ def tanh(x: Expr) -> Expr:
         ),
     )
     q = polynomial(square, (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
-    return select(less(op("abs", x), 0.0004), x, c * p / q)
+    return c * (p / q)  # the quotient first: c * p may be subnormal
 
 
 @by_width(math_f64.erf)
