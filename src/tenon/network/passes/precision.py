@@ -396,7 +396,7 @@ class _Narrowing:
             return "its input is not f32"
         op = node.op
         if isinstance(op, HeadAttention):
-            return "" if self.attends(node) else f"attention of these sizes has no kernel in {self.dtype}"
+            return "" if self.attends(node) else f"{op.name} has no kernel in {self.dtype}"
         moved = self.joined is not None and isinstance(op, Operator) and op.moves
         rows = (self.rows or moved) and isinstance(op, Operator) and op.narrow_rows
         if not rows and not 2 <= value.type.rank <= 4:
