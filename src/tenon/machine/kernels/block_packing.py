@@ -54,6 +54,17 @@ class BlockPacking:
     def pack(self, data: Array) -> list[Array]:
         """The arrays of rows of blocks: codes u8 [panels, groups, words, lanes, 4], scales [panels, blocks, lanes],
         and further ones [panels, parts, lanes] as the format has them: zero points, shifts, fine scales and shifts."""
+        step = self.lanes * max(1, _AT_ONCE // (self.lanes * self.format.columns(data.shape[1])))
+        results = list[Array]()
+        for start in range(0, len(data), step):
+            packed = self._packed(data[start : start + step])
+            if not results:
+                results = [np.empty((self.panels(len(data)), *part.shape[1:]), part.dtype) for part in packed]
+            for result, part in zip(results, packed, strict=True):
+                result[start // self.lanes :][: len(part)] = part
+        return results
+
+    def _packed(self, data: Array) -> list[Array]:
         parts = block_parts(self.format, data)
         zero = parts.zero
         if zero is not None and self.format.bits == 8 and self.signed:
@@ -64,29 +75,40 @@ class BlockPacking:
     def _panels(self, part: Array) -> Array:
         """[rows, ...] as [panels, ..., lanes], zeros for the rows that fill the last one."""
         rows = len(part)
-        whole = np.zeros((self.panels(rows) * self.lanes, *part.shape[1:]), part.dtype)
-        whole[:rows] = part
-        return np.ascontiguousarray(np.moveaxis(whole.reshape(-1, self.lanes, *part.shape[1:]), 1, -1))
+        whole = part
+        if rows % self.lanes:
+            whole = np.zeros((self.panels(rows) * self.lanes, *part.shape[1:]), part.dtype)
+            whole[:rows] = part
+        return np.moveaxis(whole.reshape(-1, self.lanes, *part.shape[1:]), 1, -1)
 
     def _codes(self, parts: BlockParts) -> Array:
-        codes = parts.codes
+        codes = np.ascontiguousarray(parts.codes)
+        words = codes.view(np.uint32).reshape(len(codes), -1, WORDS)  # bytes of a word stay together
         if self.format.bits == 8 and self.signed:
-            codes = codes ^ np.uint8(128)
-        words = codes.reshape(len(codes), -1, WORDS, 4)  # [rows, groups, words, bytes]
+            words = words ^ np.uint32(0x80808080)
         if self.format.bits < 8:
-            low = words & 15
-            words = np.concatenate([low[:, :, ::2] | low[:, :, 1::2] << 4, *_further(words >> 4, self.format.bits)], 2)
-        return np.ascontiguousarray(np.moveaxis(self._panels(words), -1, -2))
+            low = words & _LOW
+            pairs = low[..., ::2] | low[..., 1::2] << 4
+            words = np.concatenate([pairs, *_further(words >> 4 & _LOW, self.format.bits)], 2)
+        panels = np.ascontiguousarray(self._panels(words))
+        return panels.view(np.uint8).reshape(*panels.shape, 4)
+
+
+_LOW = np.uint32(0x0F0F0F0F)
+"""The low halves of the bytes of a word."""
+
+_AT_ONCE = 1 << 18
+"""Elements that are rearranged at once: what is computed on the way stays in the processor's caches."""
 
 
 def _further(high: Array, bits: int) -> Sequence[Array]:
-    """The bits above the lowest four of [rows, groups, 8, 4], as words [rows, groups, 1 or 2, 4]."""
+    """The bits above the lowest four of words [rows, groups, 8], as words [rows, groups, 1 or 2]."""
     if bits == 4:
         return []
     width = bits - 4
     count = 8 // width
-    shifted = high << (np.arange(WORDS, dtype=np.uint8) % count * width)[:, None]
-    lines = shifted.reshape(*high.shape[:2], -1, count, 4)
+    shifted = high << (np.arange(WORDS, dtype=np.uint32) % count * width)
+    lines = shifted.reshape(*high.shape[:2], -1, count)
     return [np.bitwise_or.reduce(lines, axis=3)]
 
 
