@@ -146,6 +146,18 @@ class _GgufReader:
             raise FormatError(f"a name of {count} bytes is impossible")
         return self.take(count).decode("utf-8", "replace")
 
+    def texts(self, count: int) -> list[str]:
+        """So many texts: of a vocabulary, too many for a call each."""
+        data, at, end, texts = self.data, self.at, len(self.data), list[str]()
+        for _ in range(count):
+            start = at + 8
+            at = start + int.from_bytes(data[at:start], "little")
+            if at > end:
+                raise FormatError("the file ends within its header")
+            texts.append(data[start:at].decode("utf-8", "replace"))
+        self.at = at
+        return texts
+
     def pair(self) -> tuple[str, Any]:
         return self.text(LONGEST_KEY), self.value(self.number("I"), 0)
 
@@ -167,6 +179,8 @@ class _GgufReader:
         least = 8 if type == _STRING else 12
         if count > (len(self.data) - self.at) // least:
             raise FormatError("an array is longer than the file")
+        if type == _STRING:
+            return self.texts(count)
         return [self.value(type, depth + 1) for _ in range(count)]
 
     def tensor(self) -> tuple[str, tuple[int, ...], str, int]:

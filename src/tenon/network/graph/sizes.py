@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -511,6 +511,7 @@ def below(a: Number, b: Number) -> bool:
     return difference.always(lambda v: v > 0, decided)
 
 
+@lru_cache(1 << 14)
 def same(a: Number, b: Number) -> bool:
     """Whether two numbers are known to be equal in all runs."""
     try:
