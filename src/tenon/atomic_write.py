@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from tenon.errors import InputError
+
+Content = bytes | memoryview
+"""The content of a file, or a piece of it; a ``memoryview`` is one of ``spooled``, which cannot be written."""
 
 _TRIES, _PAUSE = 20, 0.05  # s: terminated child processes may still write into a folder that is being removed
 _DEVICES = ("/dev/", "/proc/")
@@ -82,6 +86,23 @@ def scratch(prefix: str = "tenon-") -> Iterator[Path]:
         raise InputError(f"no folder for temporary files can be made ({error}): set TMPDIR to one with room") from error
     with stack:
         yield folder
+
+
+def spooled(pieces: Iterable[Content]) -> memoryview:
+    """The pieces one behind the other, in a temporary file without a name, which is mapped: of large contents, memory
+    holds only what is being read.  Raises InputError for system errors."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(prefix="tenon-") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            if not file.tell():
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise InputError(f"a temporary file cannot be written ({error}): set TMPDIR to a folder with room") from error
 
 
 @contextlib.contextmanager

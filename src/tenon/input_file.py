@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import mmap
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import BinaryIO, cast
+from weakref import WeakValueDictionary
 
 from tenon.errors import InputError
 
@@ -56,6 +58,33 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
         except MemoryError:
             held = os.fstat(file.fileno()).st_size
             raise InputError(f"{printable(path)}: its {held} bytes do not fit into memory") from None
+
+
+class MappedFile(mmap.mmap):
+    """The content of a file, of which the system loads what is read and may give up what was read before."""
+
+
+_mapped: WeakValueDictionary[tuple[str, int, int], MappedFile] = WeakValueDictionary()
+"""The files that are in use, by path, size and time of modification: one that is read again takes no more memory."""
+
+
+def map_regular(path: str | os.PathLike[str], least: int) -> MappedFile | None:
+    """A regular file of at least so many bytes, mapped; None for a smaller one.  Raises as ``open_regular`` does.
+
+    It has to stay as it is while it is in use: another program may replace it, but not shorten it.
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size < max(least, 1):
+            return None
+        key = os.path.abspath(path), status.st_size, status.st_mtime_ns
+        known = _mapped.get(key)
+        if known is None:
+            try:
+                known = _mapped[key] = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError):  # some file systems cannot map files
+                return None
+        return known
 
 
 def printable(name: str | os.PathLike[str]) -> str:

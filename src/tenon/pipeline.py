@@ -15,6 +15,7 @@ from tenon.atomic_write import write_all
 from tenon.compilation import Compilation, resolved
 from tenon.errors import InputError, ModelError, Problem, guarded
 from tenon.formats import importers
+from tenon.formats.importers import Imported
 from tenon.formats.importers.pytorch import is_torch
 from tenon.formats.wire.encryption import Key
 from tenon.formats.wire.stored_files import Transform, stored_as
@@ -210,17 +211,23 @@ def _compiled(
     given_values = of_bindings(values, len(classes))
     cuts = [{**cut, "values": v, "limits": limits} for v, c in zip(given_values, classes, strict=True) for _ in c]
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
-    imported, origin = (whole[0], None) if whole[0] is not None else _imported(model, all_shapes[0], weights, cuts[0])
-    if whole[0] is None and not any(all_shapes) and is_open_decoder(imported):
+    imported, read = whole[0], None
+    if imported is None:
+        read = _read(model, all_shapes[0], weights, cuts[0])
+        imported = read.graph
+    if read is not None and not any(all_shapes) and is_open_decoder(imported):
         entries = decoder_shapes(imported, chosen.context)
+        del imported, read  # with their weights
         return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
+    origin = None if read is None else _source(read)
+    read = None  # with the content of its file
     if not compilation.labels:
         compilation = replace(compilation, labels=imported.labels)
     name = entry_name(chosen.prefix, chosen.name, imported.name)
     rest = zip(whole[1:], all_shapes[1:], cuts[1:], strict=True)
-    others = (_imported(model, shape, weights, each)[0] if given is None else given for given, shape, each in rest)
+    others = (_read(model, shape, weights, each).graph if given is None else given for given, shape, each in rest)
     unnamed = not isinstance(model, Graph)  # bound dimensions have lost their names after loading
     graphs = [
         _bound(graph, None if unnamed else shape) for graph, shape in zip((imported, *others), all_shapes, strict=True)
@@ -583,10 +590,12 @@ def _options(options: Options | None, changes: Mapping[str, Any]) -> Options:
     return Options(**{**vars(options), **given}) if given else options
 
 
-def _imported(
-    model: Model, shapes: GivenShapes | None, weights: Model | None, cut: Mapping[str, Any]
-) -> tuple[Graph, SourceRecord]:
+def _read(model: Model, shapes: GivenShapes | None, weights: Model | None, cut: Mapping[str, Any]) -> Imported:
     """The graph of a model, and the file that it comes from."""
-    read = importers.read(model, shapes, weights=weights, **cut)
-    digest = hashlib.sha256(read.file.data).hexdigest()
-    return read.graph, SourceRecord(file=Path(read.file.name).name, sha256=digest, format=read.format.lower())
+    return importers.read(model, shapes, weights=weights, **cut)
+
+
+def _source(model: Imported) -> SourceRecord:
+    """The record of the file that a model was read from."""
+    digest = hashlib.sha256(model.file.data).hexdigest()
+    return SourceRecord(file=Path(model.file.name).name, sha256=digest, format=model.format.lower())

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from tenon.atomic_write import write
+from tenon.atomic_write import Content, writing
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -30,12 +30,13 @@ def read_private(path: Path) -> bytes | None:
     return None
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, *pieces: Content) -> None:
     """Write a file so that ``read_private`` reads it, whatever the umask is.  Raises InputError for system errors."""
     if path.is_symlink() or (path.exists() and read_private(path) is None):
         with contextlib.suppress(OSError):
             path.unlink()  # a replaced file keeps its permissions
-    write(path, content)
+    with writing(path) as file:
+        file.writelines(pieces)
     if _has_users():
         with contextlib.suppress(OSError):
             path.chmod(path.stat().st_mode & ~_OTHERS & 0o777)

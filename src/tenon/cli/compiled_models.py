@@ -27,15 +27,15 @@ from tenon.machine.targets.host_cpu import flags
 from tenon.machine.targets.host_cpu import model as processor_model
 from tenon.options import Options, plugins
 from tenon.private_files import is_private_file, read_private, write_private
-from tenon.runtime.bundle.container import container
+from tenon.runtime.bundle.container import container_pieces, parts_of
 
 if TYPE_CHECKING:
     from tenon.runtime.bundle import Bundle
 
-LARGEST = 1 << 30
-"""Bytes of the largest bundle that is kept."""
+LARGEST = 8 << 30
+"""Bytes of the largest bundle that is kept; the disk must have room for another one as large behind it."""
 
-BUDGET = 4 << 30
+BUDGET = 8 << 30
 """Bytes of all bundles; the ones used longest ago are removed first."""
 
 _FRESH = 2_000_000_000
@@ -112,7 +112,7 @@ class CompiledModel:
         }
         path = self.base.with_suffix(".tenon")
         try:
-            write_private(path, container({bundle.target.name: bundle.loaded_files()}))
+            write_private(path, *container_pieces(parts_of({bundle.target.name: bundle.loaded_files()})))
             write_private(self.base.with_suffix(".json"), json.dumps(record).encode())
         except (InputError, OSError) as error:
             warn(f"the cache {self.base.parent} cannot be written ({error}), so the compiled model is not kept there")

@@ -18,7 +18,7 @@ from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
-from tenon.network.graph.decoder_shapes import is_open_decoder
+from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder
 from tenon.network.graph.size_range import Size
 from tenon.options import Options
 from tenon.runtime.bundle.container import is_container
@@ -313,13 +313,17 @@ def _engine_or_bundle(
         bundle = _compiled(source, chosen, progress, only_speed=only_speed)
     if not here or not runs_here(bundle.target.name):
         return bundle
-    return _opened(kept.keep(bundle) or bundle, threads, gpu=options.get("gpu"))
+    opened: tenon.Bundle | Path = kept.keep(bundle) or bundle
+    del bundle  # of a kept one, nothing stays in memory
+    return _opened(opened, threads, gpu=options.get("gpu"))
 
 
 def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
     graph = source.load(progress)
     if is_open_decoder(graph) and not only_speed:
-        bundle = tenon.compile(source.model, options, progress=progress, **source.reading)
+        entries = decoder_shapes(graph, options.context)
+        del graph  # with its weights
+        bundle = tenon.compile(source.model, options, progress=progress, shapes=entries, **source.reading)
     else:
         bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
     progress("compile")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -40,6 +41,10 @@ class Format:
     module: str
     main: tuple[str, ...]
 
+    def names(self, name: str) -> bool:
+        """Whether a file has a name that files of the format usually have."""
+        return any(fnmatchcase(name.lower(), pattern) for pattern in self.main)
+
     def importer(self) -> Importer:
         from importlib import import_module
 
@@ -69,7 +74,8 @@ FORMATS = {
     "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",)),
     "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
-"""Formats by name; the first that recognises a file's content gets it."""
+"""Formats by name; the first that recognises a file's content gets it, those that usually have its name before others.
+"""
 
 
 class Importer(Protocol):
@@ -245,7 +251,7 @@ def find(
     if kind := no_model(file.data[:HEAD]):
         raise FormatError(f"{file.name}: not a model: it is {kind.what}: {kind.remedy or 'give the file of a model'}")
     doubts: list[TenonError] = []
-    for format in FORMATS.values():
+    for format in sorted(FORMATS.values(), key=lambda format: not format.names(file.name)):
         importer = format.importer()
         if _recognised(importer, file, doubts):
             return file, importer

@@ -8,17 +8,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tenon.errors import FormatError, InputError
-from tenon.formats.wire.stored_files import plain_content
-from tenon.input_file import is_regular, matching_names, printable, read_regular
+from tenon.formats.wire.encryption import MAGIC as SEALED
+from tenon.formats.wire.stored_files import is_plain, plain_content
+from tenon.input_file import is_regular, map_regular, matching_names, printable, read_regular
 from tenon.network.graph.graph import Array
 
 if TYPE_CHECKING:
     from tenon.formats.model_files.download import Progress
 
 MAX_MATCHES = 32
+
+MAPPED = {".gguf": b"GGUF", ".safetensors": b""}
+"""Endings and beginnings of files whose importers take views of what they need; large ones are mapped, not read."""
+
+_LARGE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -143,9 +149,17 @@ def _from_address(url: str, sha256: str | None, cache: Path | None, progress: Pr
 
 def read_file(path: Path, sha256: str | None = None) -> ModelFile:
     """The local file at ``path``.  Raises as ``read`` does."""
-    stored = read_regular(path)
+    stored = _mapped(path) or read_regular(path)
     check(stored, sha256, str(path))
     return ModelFile(printable(path.name), plain_content(stored, printable(path)), path.parent, disk_name=path.name)
+
+
+def _mapped(path: Path) -> bytes | None:
+    """A large file of ``MAPPED``, of which slices are bytes as those of bytes are; None for others."""
+    begin = MAPPED.get(path.suffix.lower())
+    content = None if begin is None or not is_plain() else map_regular(path, _LARGE)
+    usable = content is not None and content[:4].startswith(begin or b"") and content[: len(SEALED)] != SEALED
+    return cast("bytes", content) if usable else None
 
 
 def check(data: bytes, sha256: str | None, where: str) -> None:

@@ -57,13 +57,19 @@ def plain_content(stored: bytes, name: str) -> bytes:
     """
     storage = _current.get()
     content = storage.transform(stored) if storage is not None and storage.transform is not None else stored
-    if not content.startswith(MAGIC):
+    if content[: len(MAGIC)] != MAGIC:
         return content
     mark_private()
     key = known_key()
     if key is None:
         raise WrongKeyError(name, missing=True)
     return decrypt_content(key, content, name)
+
+
+def is_plain() -> bool:
+    """Whether no transform makes the content of files of what is stored."""
+    storage = _current.get()
+    return storage is None or storage.transform is None
 
 
 def read_stored(path: Path) -> bytes:

@@ -49,7 +49,7 @@ from tenon.machine.plan.program import (
 from tenon.machine.plan.weights import Weighed, aligned
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
-from tenon.network.ops.base import Arg, Input, Output, Scratch, Weights
+from tenon.network.ops.base import Arg, Input, Output, Scratch, Step, Weights
 from tenon.network.ops.branch import If
 from tenon.network.ops.clipped import Clipped
 from tenon.network.ops.scan import Scan
@@ -132,12 +132,16 @@ def check_sizes(graph: Graph) -> None:
         raise UnsupportedError(graph.source or graph.name, problems)
 
 
+_LARGE = 1 << 18
+"""Bytes of weights that are placed as soon as a node is lowered."""
+
+
 @dataclass(frozen=True)
 class _Lowered:
     """A kernel and its arguments; ``clears`` when it only zeroes a halo.  ``cut`` is as in ``Call``."""
 
     kernel: Kernel
-    args: tuple[Arg, ...]
+    args: tuple[Arg | Place, ...]
     clears: bool
     cut: CutShort | None = None
 
@@ -326,21 +330,32 @@ class _Lowering:
     def steps(self, node: Node) -> list[_Lowered]:
         lowered = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
         clears = [
-            _Lowered(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),), True)
+            Step(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),))
             for i, v in enumerate(node.outputs)
             if has_halo(v.type) and v not in self.storage.kept
         ]
-        steps = clears + [_Lowered(step.kernel, step.args, False) for step in lowered]
-        return [self.clipped(node, step) for step in steps]
+        return [
+            self.with_large_placed(self.clipped(node, step, clears=i < len(clears)))
+            for i, step in enumerate([*clears, *lowered])
+        ]
 
-    def clipped(self, node: Node, step: _Lowered) -> _Lowered:
+    def with_large_placed(self, step: _Lowered) -> _Lowered:
+        """The step with its large weights placed, so that those of all nodes are not in memory at once."""
+        places = {
+            i: Place(Region.CONSTANT, self.constants.offset(arg.data))
+            for i, arg in enumerate(step.args)
+            if isinstance(arg, Weights) and arg.data.nbytes >= _LARGE
+        }
+        return replace(step, args=tuple(places.get(i, arg) for i, arg in enumerate(step.args))) if places else step
+
+    def clipped(self, node: Node, step: Step, *, clears: bool) -> _Lowered:
         """The step without what is not needed of the node's results."""
         if not isinstance(node.op, Clipped):
-            return step
+            return _Lowered(step.kernel, tuple(step.args), clears)
         operands = [node.output.type if v is None else v.type for v in node.inputs]
         types, narrow = [v.type for v in node.outputs], self.setting.machine.lanes > 1
         kernel, args, cut = clip(node.op, operands, types, step.kernel, step.args, narrow=narrow)
-        return _Lowered(kernel, args, step.clears, cut)
+        return _Lowered(kernel, args, clears, cut)
 
     def blocks(self) -> tuple[list[Block], list[_Owner]]:
         """Lifetimes of all blocks in the arena.  What lives outside of a loop that uses it lives in all of the loop."""
@@ -403,7 +418,11 @@ class _Lowering:
         shared = linearise(kernel)
         return min(self.setting.threads, shared.length if shared else 1)
 
-    def argument(self, node: Node, kernel: Kernel, arg: Arg, scratch: Mapping[tuple[Node, str], Place]) -> Place:
+    def argument(
+        self, node: Node, kernel: Kernel, arg: Arg | Place, scratch: Mapping[tuple[Node, str], Place]
+    ) -> Place:
+        if isinstance(arg, Place):
+            return arg
         if isinstance(arg, Input):
             return self.place(node.input(arg.i))
         if isinstance(arg, Output):

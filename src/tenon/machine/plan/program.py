@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tenon.atomic_write import Content
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.needed import CutShort
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
@@ -361,11 +362,15 @@ class Program:
 
     def weights(self, byte_order: Literal["little", "big"] = "little") -> bytes:
         """The bytes of the constant region, for a machine of that byte order."""
-        parts: list[bytes | memoryview] = []
+        return b"".join(self.weight_pieces(byte_order))
+
+    def weight_pieces(self, byte_order: Literal["little", "big"] = "little") -> Iterator[Content]:
+        """The same in pieces, one behind the other."""
         end = 0
         for constant in sorted(self.constants, key=lambda c: c.offset):
             data = constant.data if byte_order == sys.byteorder else swapped(constant.data)
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            parts += [bytes(constant.offset - end), raw.data]
+            yield bytes(constant.offset - end)
+            yield raw.data
             end = constant.offset + raw.size
-        return b"".join([*parts, bytes(self.memory.constant - end)])
+        yield bytes(self.memory.constant - end)

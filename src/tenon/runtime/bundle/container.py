@@ -20,10 +20,11 @@ parts of files with the same key cannot be exchanged, left out or put elsewhere.
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from tenon.atomic_write import Content
 from tenon.errors import BundleError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.bundle.manifest import FILE, Manifest, parse_manifest
@@ -45,20 +46,25 @@ SIGNATURE, DIRECTORY = "signature", "directory"
 _SEALED = struct.Struct("<104sQ12s16s")
 
 
-def container(targets: Mapping[str, Mapping[str, bytes]]) -> bytes:
+def container(targets: Mapping[str, Mapping[str, Content]]) -> bytes:
     """The content of a file with these files of each target."""
     return container_of(parts_of(targets))
 
 
-def parts_of(targets: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
+def parts_of(targets: Mapping[str, Mapping[str, Content]]) -> dict[str, Content]:
     """The parts of a file with these files of each target."""
     return {f"{target}/{name}": content for target, files in targets.items() for name, content in files.items()}
 
 
-def container_of(parts: Mapping[str, bytes], version: int = VERSION) -> bytes:
+def container_of(parts: Mapping[str, Content], version: int = VERSION) -> bytes:
     """The content of a file with these parts, as they are stored."""
+    return b"".join(container_pieces(parts, version))
+
+
+def container_pieces(parts: Mapping[str, Content], version: int = VERSION) -> Iterator[Content]:
+    """The same in pieces, one behind the other, without copying parts.  Parts that are mapped are read-only."""
     at = _aligned(_HEAD.size + _DIGEST + len(parts) * _ROW.size)
-    offsets, rows = dict[bytes, int](), list[bytes]()
+    offsets, rows = dict[Content, int](), list[bytes]()
     for name, content in parts.items():
         encoded = name.encode()
         if len(encoded) > _NAME:
@@ -68,12 +74,14 @@ def container_of(parts: Mapping[str, bytes], version: int = VERSION) -> bytes:
             at = _aligned(at + len(content))
         rows.append(_ROW.pack(encoded, offsets[content], len(content)))
     head, directory = _HEAD.pack(MAGIC, version, len(parts), at), b"".join(rows)
-    whole = bytearray(at)
     top = head + _digest(head, directory) + directory
-    whole[: len(top)] = top
+    yield top
+    written = len(top)
     for content, offset in offsets.items():
-        whole[offset : offset + len(content)] = content
-    return bytes(whole)
+        yield bytes(offset - written)
+        yield content
+        written = offset + len(content)
+    yield bytes(at - written)
 
 
 def digest_of_sealed(parts: Mapping[str, bytes | memoryview]) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenon.atomic_write import created_folder, fresh_folder, remove_folder
+from tenon.atomic_write import Content, created_folder, fresh_folder, remove_folder
 from tenon.errors import BundleError, InputError
 from tenon.runtime.bundle.manifest import names_in
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes], executable: frozenset[str]) -> Path:
+def write_folder(folder: Path, files: Mapping[str, Content], executable: frozenset[str]) -> Path:
     """Replace the content of ``folder`` by these files; those in ``executable`` get execute permission.
 
     A temporary folder is written and renamed, so an error or an interrupt leaves the old content.  An older bundle is

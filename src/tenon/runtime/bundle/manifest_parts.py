@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 
+from tenon.atomic_write import Content
 from tenon.machine.plan.program import ALIGNMENT, Memory, Port, Program
 from tenon.machine.targets import Target
-from tenon.network.graph.text_model import TextModel, Tokenizer
 from tenon.runtime.bundle.checksum import checksum
 from tenon.runtime.bundle.manifest import (
     Binding,
@@ -18,8 +18,6 @@ from tenon.runtime.bundle.manifest import (
     FileRecord,
     MadeFor,
     MemoryUse,
-    TextRecord,
-    TokenizerRecord,
 )
 
 
@@ -66,27 +64,6 @@ def steps(program: Program, instructions: Sequence[int | None] | None) -> tuple[
     )
 
 
-def text_record(model: TextModel, name: str) -> TextRecord:
-    """The settings of the language model of a bundle with that ``name``."""
-    fields = {each: getattr(model, each) for each in TextRecord._fields if each != "tokenizer"}
-    stored = model.tokenizer
-    record = None if stored is None else TokenizerRecord(stored.form, tokenizer_file(name))
-    return TextRecord(**fields, tokenizer=record)
-
-
-def text_model(record: TextRecord, content: bytes | None) -> TextModel:
-    """The settings of a language model; ``content`` is that of the tokenizer's file."""
-    fields = {each: getattr(record, each) for each in TextRecord._fields if each != "tokenizer"}
-    kept = record.tokenizer
-    tokenizer = Tokenizer(kept.form, content) if kept is not None and content is not None else None
-    return TextModel(**fields, tokenizer=tokenizer)
-
-
-def tokenizer_file(name: str) -> str:
-    """The name of the file with the tokenizer of a bundle."""
-    return f"{name}.tokenizer.json"
-
-
 def binding(program: Program) -> Binding:
     """A program as one binding of a bundle."""
     return Binding(
@@ -118,6 +95,6 @@ def tensor(port: Port, ranges: Mapping[str, tuple[float, float]] = MappingProxyT
     )
 
 
-def file_record(content: bytes) -> FileRecord:
+def file_record(content: Content) -> FileRecord:
     """Length and digests of a file."""
     return FileRecord(len(content), hashlib.sha256(content).hexdigest(), checksum(content))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tenon import __version__
-from tenon.atomic_write import write
+from tenon.atomic_write import Content, spooled, writing
 from tenon.compilation import Compilation
 from tenon.errors import InputError, InternalError, UnsupportedError, guarded, warn
 from tenon.formats.wire.encryption import Key, read_key
@@ -19,6 +19,7 @@ from tenon.machine.codegen.backend import find as find_backend
 from tenon.machine.codegen.comments import harmless
 from tenon.machine.kernel_ir.walk import run_time_iterations
 from tenon.machine.plan.program import Program
+from tenon.machine.plan.weights import IN_MEMORY
 from tenon.machine.targets import Target
 from tenon.machine.toolchain.compiler import Compiler, find
 from tenon.machine.toolchain.size import sizes
@@ -31,7 +32,7 @@ from tenon.runtime.bundle import libraries, link
 from tenon.runtime.bundle.banner import banner
 from tenon.runtime.bundle.browser import description, webgpu_description
 from tenon.runtime.bundle.c_tables import CTables, c_tables, tables_file, usual_tables
-from tenon.runtime.bundle.container import SUFFIX, container, parts_of
+from tenon.runtime.bundle.container import SUFFIX, container_pieces, parts_of
 from tenon.runtime.bundle.embedding_entry import SOURCES as EMBEDDING_SOURCES
 from tenon.runtime.bundle.embedding_entry import embedding_header, embedding_source
 from tenon.runtime.bundle.encrypted_files import encrypted_container
@@ -58,8 +59,6 @@ from tenon.runtime.bundle.manifest_parts import (
     memory_use,
     steps,
     tensor,
-    text_record,
-    tokenizer_file,
 )
 from tenon.runtime.bundle.names import executable_name, identifier, library_name
 from tenon.runtime.bundle.network_digest import network_digest
@@ -69,6 +68,7 @@ from tenon.runtime.bundle.preprocessing import classes_source, detection_source,
 from tenon.runtime.bundle.static_bounds import Instructions, StaticBounds, static_bounds
 from tenon.runtime.bundle.text_entry import SOURCES as TEXT_SOURCES
 from tenon.runtime.bundle.text_entry import text_description, text_header, text_source
+from tenon.runtime.bundle.text_record import text_record, tokenizer_file
 from tenon.runtime.bundle.weights import weights_text
 from tenon.runtime.web import WebGpuForm, npm_package, page, text_page
 from tenon.runtime.web.npm import tarball_name
@@ -161,6 +161,13 @@ class Bundle:
     @cached_property
     def weights(self) -> bytes:
         return self.program.weights(self.target.byte_order)
+
+    @cached_property
+    def _stored_weights(self) -> Content:
+        """The same, mapped where they are large."""
+        if self.program.memory.constant <= IN_MEMORY or "weights" in vars(self):
+            return self.weights
+        return spooled(self.program.weight_pieces(self.target.byte_order))
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -341,7 +348,7 @@ class Bundle:
         code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
         return write_folder(Path(folder), files, frozenset(code))
 
-    def loaded_files(self) -> dict[str, bytes]:
+    def loaded_files(self) -> dict[str, Content]:
         """The files that opening the bundle needs: manifest, library and weights.  Raises InputError for a target that
         loads no libraries."""
         files = self._files(self._parts(("library", "weights")))
@@ -353,7 +360,7 @@ class Bundle:
         """The manifest without files: inputs, outputs, memory and steps.  Nothing is compiled for it."""
         return self.manifest({}, compiled=False)
 
-    def manifest(self, files: Mapping[str, bytes], compiled: bool) -> Manifest:
+    def manifest(self, files: Mapping[str, Content], compiled: bool) -> Manifest:
         """The manifest of a bundle with these files; ``compiled``: with what machine code says of itself."""
         program, size = self.program, sizes(self.object) if compiled else None
         bound = self.instructions if compiled else None
@@ -397,8 +404,8 @@ class Bundle:
         check_fixed_sizes(emit, list(size_ranges(self.interface.inputs)), frozenset(programs))
         return set(emit or self.parts)
 
-    def _files(self, parts: set[Emit]) -> dict[str, bytes]:
-        name, files = self.name, dict[str, bytes]()
+    def _files(self, parts: set[Emit]) -> dict[str, Content]:
+        name, files = self.name, dict[str, Content]()
         if "c" in parts:
             files |= {file.name: file.text.encode() for file in self.unit.files}
         header = self._header(parts)
@@ -407,7 +414,7 @@ class Bundle:
         if "object" in parts:
             files[f"{name}.o"] = self.object
         if "weights" in parts:
-            files[f"{name}.weights.bin"] = self.weights
+            files[f"{name}.weights.bin"] = self._stored_weights
         if self.text and self.text.tokenizer:
             files[tokenizer_file(name)] = self.text.tokenizer.content
         if "weights-text" in parts:
@@ -456,7 +463,7 @@ class Bundle:
         possible = possible_calls([file.text for file in self.unit.files])
         return with_library_calls(text, self.program, self.library_calls, possible)
 
-    def _contents(self, files: Mapping[str, bytes], header: str) -> Contents:
+    def _contents(self, files: Mapping[str, Content], header: str) -> Contents:
         """What packages are made of; ``files`` are those of the bundle."""
         model = f" of {self.origin.file}" if self.origin else ""
         return Contents(
@@ -516,5 +523,11 @@ def save_container(path: str | Path, bundles: Sequence[Bundle], key: Key | None 
     targets = {bundle.target.name: bundle.loaded_files() for bundle in bundles}
     if len(targets) < len(bundles):
         raise InputError("a target is named twice")
-    write(path, container(targets) if key is None else encrypted_container(parts_of(targets), read_key(key)))
+    parts = parts_of(targets)
+    with writing(path) as file:
+        file.writelines(container_pieces(parts) if key is None else [_encrypted(parts, key)])
     return Path(path)
+
+
+def _encrypted(parts: Mapping[str, Content], key: Key) -> bytes:
+    return encrypted_container({name: bytes(content) for name, content in parts.items()}, read_key(key))

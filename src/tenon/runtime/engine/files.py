@@ -284,7 +284,7 @@ def text(manifest: Manifest, files: BundleFiles) -> TextModel | None:
     record = manifest.language
     if record is None:
         return None
-    from tenon.runtime.bundle.manifest_parts import text_model
+    from tenon.runtime.bundle.text_record import text_model
 
     return text_model(record, part(manifest, files, record.tokenizer.file) if record.tokenizer else None)
 
