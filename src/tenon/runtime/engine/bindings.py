@@ -38,6 +38,7 @@ class ShapeBinding:
         own = (tensor for tensor in binding.inputs if not tensor.calls_device)
         self._fed = tuple(tensor for tensor in own if tensor.size is None)
         self._reset = getattr(library, f"{binding.entry}_reset") if self.states else None
+        self.starts_at_zero = not any(any(t.initial or ()) for t in binding.inputs if t.state)
         self._whole = not any(t.string or t.extents for t in binding.outputs)
         self.pool: ThreadPool | DeviceQueue
         if has_queue(library, binding.entry):

@@ -147,7 +147,8 @@ class Engine(Locked):
         self._number = 0
         self._select(0)
         self._bindings[0].set_largest()
-        self._bindings[0].reset()
+        if not self._bindings[0].starts_at_zero:  # else new memory, of which nothing is touched, has the states
+            self._bindings[0].reset()
         self._arena = arena
         self._stamped: StampedThreadPool | None = None
         base = arena.ctypes.data

@@ -9,16 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeGuard, Unpack
 
 import numpy as np
 
 from tenon.errors import InputError, guarded
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
-from tenon.pipeline import Model
-from tenon.pipeline import compile as compile_model
-from tenon.runtime.bundle import Bundle
 from tenon.runtime.bundle.container import is_container
 from tenon.runtime.bundle.manifest import FILE
 from tenon.runtime.engine import Engine, open_bundle
@@ -29,6 +26,10 @@ from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar
 from tenon.runtime.text.sampling import Sampling, TokenSampler, logarithms
 from tenon.runtime.text.text_stream import TextStream
 from tenon.runtime.text.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from tenon.pipeline import Model
+    from tenon.runtime.bundle import Bundle
 
 Prompt = str | Messages
 """A text to go on with, or the messages of a conversation, which the model's chat template makes a text of."""
@@ -64,7 +65,7 @@ class Generator:
 
     @guarded
     def __init__(self, model: Model | Bundle | Engine, *, threads: int = 1, **options: Any) -> None:
-        self.engine = _engine(model, threads, options)
+        self.engine = opened(model, threads, options)
         text = self.engine.text
         if text is None or text.kind != "decoder":
             raise InputError(f"'{self.engine.name}' is no language model that predicts tokens")
@@ -259,11 +260,16 @@ def score_of(logits: Array, token: int, top: int) -> TokenScore:
     return TokenScore(token, float(scores[token]), tuple((int(i), float(scores[i])) for i in order))
 
 
-def _engine(model: Model | Bundle | Engine, threads: int, options: Mapping[str, Any]) -> Engine:
+def opened(model: Model | Bundle | Engine, threads: int, options: Mapping[str, Any]) -> Engine:
+    """An engine for a model, which is compiled with ``options``, or for a bundle; an engine is returned as it is."""
     if isinstance(model, Engine):
         return model
-    if not isinstance(model, Bundle) and not _is_bundle(model):
-        return open_bundle(compile_model(model, threads=threads, **options), threads=threads)
+    if not _is_bundle(model):
+        from tenon.pipeline import compile as compile_model  # the compiler, which bundles on disk do not need
+        from tenon.runtime.bundle import Bundle
+
+        if not isinstance(model, Bundle):
+            return open_bundle(compile_model(model, threads=threads, **options), threads=threads)
     if options:
         raise InputError(f"a bundle is compiled already: leave out {', '.join(options)}")
     return open_bundle(model, threads=threads)
