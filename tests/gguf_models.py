@@ -14,7 +14,7 @@ from tenon.network.graph.graph import Array
 Pair = tuple[int, Any]
 """The type of a value in the file, and the value."""
 
-U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q4_k": 12, "q5_k": 13, "q6_k": 14}
 VOCABULARY, HIDDEN, WIDE, DEPTH = 40, 64, 96, 16
 
@@ -29,7 +29,7 @@ def _value(type: int, value: Any) -> bytes:
     if type == ARRAY:
         kind, items = value
         return struct.pack("<IQ", kind, len(items)) + b"".join(_value(kind, item) for item in items)
-    return struct.pack({U32: "<I", F32: "<f", BOOL: "<?"}[type], value)
+    return struct.pack({U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}[type], value)
 
 
 def gguf(pairs: Mapping[str, Pair], tensors: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tenon.runtime.generation.perplexity import Perplexity, perplexity
 from tenon.tools.metrics import METRICS, Evaluation, Metric, read_evaluation
 from tenon.tools.metrics.classification import TopK
 
-__all__ = ["METRICS", "Evaluation", "Metric", "TopK", "read_evaluation"]
+__all__ = ["METRICS", "Evaluation", "Metric", "Perplexity", "TopK", "perplexity", "read_evaluation"]

@@ -52,6 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "words.onnx").write_bytes(written_model(folder / "words").read_bytes())
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(folder / "words" / name, folder)
+    (folder / "story.txt").write_text("the cat sat on the mat " * 3)
     np.save(folder / "x.npy", images[0])
     np.save(folder / "samples.npy", np.concatenate(images[:4]))
     for name in ("classes.txt", "truth.txt"):

@@ -46,6 +46,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "The same of a bundle, by the five best answers",
             "tenon evaluate net --data photos --ground-truth truth.txt --metric top5",
         ),
+        (
+            "Measure how well a language model predicts a text",
+            "tenon evaluate words.onnx --data story.txt --metric perplexity",
+        ),
     ),
     "compare": (
         ("See what quantisation costs", "tenon compare model.onnx int8.onnx --data samples.npy"),

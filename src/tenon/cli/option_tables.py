@@ -78,6 +78,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--seed",
         "--ground-truth",
         "--metric",
+        "--reference",
     ),
     "Text": (
         "run --text",
@@ -221,6 +222,7 @@ DEFAULTS: dict[str, str] = {
     "--gpu-parameters": "not measured",
     "--gpu": "what the bundle was made with, else none",
     "--ground-truth": NONE,
+    "--reference": "the model itself, where --weight-format rounds its weights",
     "--grammar": "any text",
     "--head": "recognised from the model",
     "--html": NOT_WRITTEN,

@@ -231,10 +231,14 @@ def evaluate_command(
         typer.Option(
             "--metric",
             metavar="METRIC",
-            help="top1, top5, auc, map, wer, MODULE:NAME of a plug-in, or a script of MACE's.",
+            help="top1, top5, auc, map, wer, perplexity, MODULE:NAME of a plug-in, or a script of MACE's.",
         ),
     ] = "top1",
     ground_truth: GroundTruth = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", metavar="MODEL", help="With perplexity: a model with the same tokens to compare."),
+    ] = None,
     samples: Annotated[int | None, typer.Option("--samples", min=1, help="Number of samples.")] = None,
     seed: Seed = 0,
     preprocess: PreprocessOptions,
@@ -245,7 +249,8 @@ def evaluate_command(
     printing: PrintOptions,
 ) -> None:
     """Measure the accuracy of a model or bundle, on --target, on samples whose truth is known."""
-    from tenon.cli.evaluate import evaluate_model
+    from tenon.cli.device_choice import HERE
+    from tenon.cli.evaluate import evaluate_model, evaluate_text
 
     settings = {
         "cluster": cluster,
@@ -258,4 +263,18 @@ def evaluate_command(
     }
     where = device.choice()
     signed.demand_bundles(model.model)
+    if metric == "perplexity":
+        others = {"cluster": cluster, "ground_truth": ground_truth, **preprocess.overrides(), "device": where != HERE}
+        refuse(others, "--metric perplexity reads a text, here")
+        evaluate_text(
+            model.source(),
+            options.overrides(),
+            threads.selected(),
+            data,
+            source_of(reference) if reference else None,
+            samples,
+            as_json=printing.json,
+        )
+        return
+    refuse({"reference": reference}, "it is compared with by --metric perplexity")
     evaluate_model(model.source(), options.overrides(), threads.selected(), settings, where, as_json=printing.json)
