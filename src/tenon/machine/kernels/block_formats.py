@@ -1,8 +1,8 @@
 """Formats of weights in blocks: integers of a few bits that share scales, as files of language models hold them.
 
 A row of a matrix is a sequence of blocks; a block has the integers of consecutive elements and their scales.  The
-formats are those of ggml (ggml-quants, ggml-common), of which ``q4_0`` to ``q8_0`` have blocks of 32 elements and the
-"k" formats blocks of 256 with scales of their own for every 16 or 32 elements.
+formats are those of ggml (ggml-quants, ggml-common), of which ``q4_0`` to ``q8_0`` and ``iq4_nl`` have blocks of 32
+elements and the others blocks of 256 with scales of their own for every 16 or 32 elements.
 
 Every format is the same arithmetic with some parts left out: element j of a row is
 ``scale * fine[j] * (code[j] - offset - zero) + shift * fine_shift[j]``.
@@ -42,7 +42,7 @@ class BlockParts:
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """``nbytes`` hold ``span`` elements of ``bits`` each, less ``offset``, with one scale.
+    """``nbytes`` hold ``span`` elements, with one scale, of which codes have ``bits`` in memory, less ``offset``.
 
     ``fine`` elements have a scale of their own as well, 0 for none; ``shifts``: a number is added to the elements of
     a block; ``zeros``: a block has a zero point, which is subtracted from codes; ``wide``: scales are f32, not f16.
@@ -154,6 +154,42 @@ def _q6_k(b: Array) -> BlockParts:
     return BlockParts(_flat(low | high << 4), _halves(b, 208), fine=_flat(fine))
 
 
+_NON_LINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16)
+"""The elements that the codes of the "iq4" formats stand for, before scales."""
+
+
+def _non_linear(codes: Array) -> Array:
+    """The bytes, with 128 added, that codes of 4 bits stand for."""
+    return (_NON_LINEAR + 128).astype(np.uint8)[codes]
+
+
+def _iq4_nl(b: Array) -> BlockParts:
+    return BlockParts(_flat(_non_linear(_nibbles(b[..., 2:]))), _halves(b, 0))
+
+
+def _iq4_xs(b: Array) -> BlockParts:
+    # The scales of eight parts have six bits: the lowest four in bytes 4 to 7, two others in the u16 at byte 2.
+    low = np.stack([b[..., 4:8] & 15, b[..., 4:8] >> 4], -1).reshape(*b.shape[:-1], 8)
+    pairs = _bits(b[..., 2:4]).reshape(*low.shape, 2)
+    fine = (low | (pairs[..., 0] | pairs[..., 1] << 1) << 4).astype(np.int8) - 32
+    codes = _non_linear(_nibbles(_lines(b[..., 8:], 16)))
+    return BlockParts(_flat(codes), _halves(b, 0), fine=_flat(np.repeat(fine, 2, -1)))
+
+
+def _q3_k(b: Array) -> BlockParts:
+    # Codes have their lowest two bits in bytes 32 to 95 and the third in bytes 0 to 31; the scales of sixteen parts
+    # have the lowest four of six bits in bytes 96 to 103 and two others in bytes 104 to 107.
+    pairs = _lines(b[..., 32:96], 32)  # [rows, blocks, 2, 32]
+    low = np.concatenate([pairs >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    high = (
+        _bits(b[..., :32, None]).swapaxes(-1, -2).reshape(low.shape)
+    )  # bit p of byte j belongs to element j of part p
+    scales, rest = b[..., 96:104], b[..., 104:108]
+    tops = np.concatenate([rest >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    fine = (np.concatenate([scales & 15, scales >> 4], axis=-1) | tops << 4).astype(np.int8) - 32
+    return BlockParts(_flat(low | high << 2), _halves(b, 108), fine=_flat(fine))
+
+
 def _n_bits(b: Array, bits: int, *, zeros: bool) -> BlockParts:
     """Blocks of an f32 scale, a zero point and codes one behind the other, the first in the lowest bits of a byte."""
     codes = b[..., 8:]
@@ -196,6 +232,9 @@ FORMATS: Mapping[str, BlockFormat] = {
         BlockFormat("q4_k", 144, 256, 4, 0, shifts=True, fine=32),
         BlockFormat("q5_k", 176, 256, 5, 0, shifts=True, fine=32),
         BlockFormat("q6_k", 210, 256, 6, 32, fine=16),
+        BlockFormat("q3_k", 110, 256, 4, 4, fine=16),
+        BlockFormat("iq4_nl", 18, 32, 8, 128),
+        BlockFormat("iq4_xs", 136, 256, 8, 128, fine=16),
     )
 }
 """Formats by name."""
@@ -209,6 +248,9 @@ _PARTS: Mapping[str, Callable[[Array], BlockParts]] = {
     "q4_k": _q4_k,
     "q5_k": _q5_k,
     "q6_k": _q6_k,
+    "q3_k": _q3_k,
+    "iq4_nl": _iq4_nl,
+    "iq4_xs": _iq4_xs,
     **{name: parts for name, (_, parts) in _N_BITS.items()},
 }
 

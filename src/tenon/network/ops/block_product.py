@@ -279,7 +279,7 @@ def _random_blocks(rows: int, columns: int, f: BlockFormat) -> Array:
     """Random blocks with scales of the magnitude of real ones."""
     rng = np.random.default_rng(rows * columns)
     data = rng.integers(0, 256, (rows, columns // f.span, f.nbytes), np.uint8)
-    scales: Sequence[int] = {"q6_k": (208,)}.get(f.name, (0, 2) if f.shifts else (0,))
+    scales: Sequence[int] = {"q6_k": (208,), "q3_k": (108,)}.get(f.name, (0, 2) if f.shifts else (0,))
     if f.wide:
         floats = rng.uniform(-0.1, 0.1, (rows, columns // f.span, 1)).astype("<f4")
         data[..., :4] = floats.view(np.uint8)
