@@ -542,7 +542,7 @@ def _optimised(
     verify, machine, level = compilation.verify, compilation.setting.machine, compilation.optimize
     name, setting = compilation.target.name, compilation.setting
     narrow = narrowing(compilation.precision, name, setting, left, stated=mixed and compilation.precision == "fp16")
-    if compilation.weight_format != "fp32":
+    if compilation.weight_format != "fp32" or compilation.precision == "fp32":
         narrow = storing(graph, compilation.weight_format, compilation.max_weight_error, setting, stored)
     failures, pairs, log, seen = Path.cwd() if verify else None, separable(machine), stages.log, stages.passed
     first = first_passes(microcontroller=compilation.microcontroller, device=machine.launch is not None)

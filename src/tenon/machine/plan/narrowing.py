@@ -16,7 +16,7 @@ from tenon.network.passes.attention import attention_of
 from tenon.network.passes.base import Pass
 from tenon.network.passes.block_weights import BLOCK_FORMATS, block_weights
 from tenon.network.passes.precision import STORED, precision
-from tenon.network.passes.weight_format import StoredWeights, stored_weights
+from tenon.network.passes.weight_format import StoredWeights, exact_weights, stored_weights
 
 _WIDER = {"fp16": [DType.F16], "bf16": [DType.BF16], "int8": [DType.I8, DType.F16]}
 """The types of a weight format: the one asked for, and wider ones for layers whose error is too large."""
@@ -52,8 +52,12 @@ def narrowing(name: str, target: str, setting: Setting, left: list[Problem] | No
 def storing(
     graph: Graph, form: str, max_error: float, setting: Setting, stored: StoredWeights | None = None
 ) -> list[Pass]:
-    """The passes for a format of weights other than fp32; ``stored`` gets what was chosen."""
+    """The passes for a format of weights; ``stored`` gets what was chosen.  With fp32, weights of language models that
+    16 bits hold exactly are stored in these on processors."""
     joined = attention_of(setting.machine)
+    if form == "fp32":
+        exact = graph.text is not None and setting.machine.launch is None
+        return [*([exact_weights()] if exact else []), *joined]
     if form in BLOCK_FORMATS:
         return [block_weights(form, max_error, stored), *joined]
     if form == "auto":

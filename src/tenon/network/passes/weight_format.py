@@ -64,6 +64,39 @@ def stored_weights(preferred: Preferred, max_error: float = math.inf, report: St
     return Pass("weights in fewer bits", run, level=0, ensures="products read their constant weights as chosen")
 
 
+def exact_weights() -> Pass:
+    """A pass that stores the weights of products in 16 bits where that changes none of them, as of language models
+    whose files hold them so."""
+
+    def run(graph: Graph, log: Log) -> int:
+        types = {node: _exact_type(node.input(1).array) for node in graph if can_store(node)}
+        changes = 0
+        for dtype in (DType.BF16, DType.F16):
+            if chosen := {node for node, exact in types.items() if exact is dtype}:
+                changes += weights(dtype, _only(chosen)).run(graph, log)
+        return changes
+
+    return Pass("weights in 16 bits", run, level=0, ensures="weights that 16 bits hold exactly are stored in them")
+
+
+_PROBE = 256
+"""Weights that are looked at before all of a matrix."""
+
+
+def _exact_type(array: Array) -> DType | None:
+    """The type of 16 bits that holds all elements."""
+    flat = array.reshape(-1)
+    for dtype in (DType.BF16, DType.F16):
+        if _exact(flat[:_PROBE], dtype) and _exact(flat, dtype):
+            return dtype
+    return None
+
+
+def _exact(numbers: Array, dtype: DType) -> bool:
+    with np.errstate(over="ignore"):
+        return bool((numbers.astype(dtype.numpy).astype(np.float32) == numbers).all())
+
+
 def check_one_size(graph: Graph, max_error: float) -> None:
     """Raise InputError where an error should be measured of a network whose sizes every run chooses."""
     if max_error < math.inf and graph.sizes:
