@@ -32,9 +32,13 @@ from gguf_models import (
 )
 from tenon.errors import FormatError, UnsupportedError
 from tenon.formats import importers
+from tenon.formats.model_files import model_file
 from tenon.formats.wire.gguf import parse
 from tenon.machine.kernels.block_formats import FORMATS, dequantised
+from tenon.machine.plan import weights
+from tenon.network.graph.dtype import DType
 from tenon.network.graph.graph import Array
+from tenon.runtime.bundle import writer
 
 pytestmark = pytest.mark.quick(importer="gguf")
 
@@ -137,6 +141,49 @@ def test_compiled_decoder(tmp_path: Path) -> None:
         assert engine.manifest.memory.constant < 1.1 * len(data) + tables
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_weights_of_16_bits_take_16_bits(kind: str) -> None:
+    """The logits are those of the same numbers in f32, in half of the memory."""
+    dtype = {"f16": np.dtype("<f2"), "bf16": DType.BF16.numpy}[kind]
+    model, files, sizes = LLAMA[0], dict[str, bytes](), dict[str, int]()
+    for name in ("f32", kind):
+        tensors = {}
+        for key, data in model.weights().items():
+            stored = data.astype(dtype)
+            narrow = name != "f32" and data.ndim == 2
+            content = stored if narrow else stored.astype(np.float32) if data.ndim == 2 else data
+            tensors[key] = (name if narrow else "f32", data.shape, content.tobytes())
+        files[name] = gguf(model.keys(), tensors)
+    rows = dict[str, Array]()
+    for name, file in files.items():
+        bundle = tenon.compile(file, name="net", weight_format="fp32", no_tuning=True)
+        sizes[name] = bundle.program.memory.constant
+        with tenon.open(bundle) as engine:
+            rows[name] = engine.run({"tokens": np.array([TOKENS[:6]])})["logits"]
+    np.testing.assert_allclose(rows[kind], rows["f32"], atol=1e-5 * np.abs(rows["f32"]).max())
+    matrices = sum(data.size for data in model.weights().values() if data.ndim == 2)
+    gathered = VOCABULARY * HIDDEN
+    assert sizes["f32"] - sizes[kind] in range(
+        2 * gathered + 1
+    )  # products of both are in 16 bits, embeddings of one
+    assert sizes[kind] < 2.2 * matrices + 2 * 4 * 256 * DEPTH // 2
+
+
+def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle is the same, byte for byte, and files are read into memory once."""
+    data = in_blocks("q8_0")[0]
+    (tmp_path / "net.gguf").write_bytes(data)
+    small = tenon.compile(tmp_path / "net.gguf", no_tuning=True).save(tmp_path / "small.tenon").read_bytes()
+    for module, name in ((model_file, "_LARGE"), (weights, "IN_MEMORY"), (weights, "_SPOOLED"), (writer, "IN_MEMORY")):
+        monkeypatch.setattr(module, name, 1 << 12)
+    first, second = (model_file.read(tmp_path / "net.gguf") for _ in range(2))
+    assert first.data is second.data
+    assert type(first.data).__name__ == "MappedFile"
+    large = tenon.compile(tmp_path / "net.gguf", no_tuning=True)
+    assert any(not constant.data.flags.owndata for constant in large.program.constants)
+    assert large.save(tmp_path / "large.tenon").read_bytes() == small
+
+
 # -------------------------------------------------------------------------------------------------- text
 PIECES = [f"piece {i}" for i in range(VOCABULARY)]
 TEXT = {
@@ -192,8 +239,8 @@ def test_what_cannot_be_used_is_said() -> None:
         importers.load(unknown.file(), SIZES)
     with pytest.raises(UnsupportedError, match="mixtures of experts are not supported"):
         importers.load(replace(LLAMA[0], pairs={"expert_count": (U32, 8)}).file(), SIZES)
-    with pytest.raises(UnsupportedError, match="scaled by 'yarn' are not supported"):
-        importers.load(replace(LLAMA[0], pairs={"rope.scaling.type": (STRING, "yarn")}).file(), SIZES)
+    with pytest.raises(UnsupportedError, match="scaled by 'other' are not supported"):
+        importers.load(replace(LLAMA[0], pairs={"rope.scaling.type": (STRING, "other")}).file(), SIZES)
     with pytest.raises(UnsupportedError, match=r"has no weight 'token_embd\.weight'"):
         importers.load(gguf(LLAMA[0].keys(), {}), SIZES)
     with pytest.raises(FormatError, match=r"llama\.attention\.head_count is 0, which is no size"):

@@ -156,10 +156,38 @@ def test_rotary_embeddings_are_scaled() -> None:
     assert frequencies({"rope_scaling": {**factors, **longrope}}, room=128)[0] == pytest.approx(plain[0] / 2)
 
 
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 2048}
+
+
+@pytest.mark.parametrize(
+    ("more", "right", "magnitude"),
+    [
+        (
+            {"beta_fast": 16.0, "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.7},
+            [1.0, 0.316227764, 0.100000001, 0.022399468, 0.004166666, 0.000395285, 0.000125, 3.9528e-05],
+            1.0544565075669314,
+        ),
+        (
+            {"truncate": False},
+            [1.0, 0.316227764, 0.100000001, 0.022578098, 0.004233134, 0.000419459, 0.000125, 3.9528e-05],
+            1.2079441541679836,
+        ),
+    ],
+)
+def test_yarn_is_that_of_transformers(more: Mapping[str, Any], right: list[float], magnitude: float) -> None:
+    """Frequencies and magnitudes that transformers 5 computes for heads of 16 elements."""
+    content = {**LLAMA, "max_position_embeddings": 8192, "rope_scaling": {**YARN, **more}}
+    rope = decoder_config(ModelSettings(content, "config.json"), 64).layers[0].rope
+    assert rope is not None
+    assert rope.factors is not None
+    np.testing.assert_allclose(10000.0 ** -(np.arange(8) / 8) / rope.factors, right, rtol=2e-5)
+    assert rope.magnitude == pytest.approx(magnitude, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "scaled by 'yarn' are not supported"),
+        ({"rope_scaling": {"type": "proportional"}}, "scaled by 'proportional' are not supported"),
         ({"hidden_act": "relu6"}, "the activation 'relu6' is not supported"),
         ({"sliding_window": 4, "layer_types": ["linear_attention"]}, "layers of other kinds"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,9 +58,9 @@ def perplexity(
 
     The text is cut into pieces of ``window`` tokens (or the room of the caches, if that is less).  Each piece begins
     with the model's token for beginnings, where texts begin with it; without one, the first token of a piece is given
-    and not predicted.  ``tokens`` limits how many are predicted.  ``reference`` is a model with the same tokens, such as
-    the one whose weights were not rounded.  ``step`` is told how many tokens are done.  Raises InputError for what is
-    no language model, for a text without tokens to predict, and for a reference with another vocabulary.
+    and not predicted.  ``tokens`` limits how many are predicted.  ``reference`` is a model with the same tokens, such
+    as the one whose weights were not rounded.  ``step`` is told how many tokens are done.  Raises InputError for what
+    is no language model, for a text without tokens to predict, and for a reference with another vocabulary.
     """
     engines = [opened(each, threads, {}) for each in (model, reference) if each is not None]
     try:
@@ -122,7 +123,7 @@ def _predictions(
     for piece in pieces:
         for decoder in decoders:
             decoder.reset()
-        for before, token in zip(piece, piece[1:], strict=False):
+        for before, token in pairwise(piece):
             if limit is not None and count >= limit:
                 return
             yield token, [_log_probabilities(decoder.run([before])) for decoder in decoders]

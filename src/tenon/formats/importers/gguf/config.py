@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tenon.formats.decompositions.decoder.config import DecoderConfig, Layer, Rope
+from tenon.formats.decompositions.decoder.rope_scaling import yarn_factors, yarn_magnitude
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.gguf.metadata import Metadata
 from tenon.network.graph.graph import Array
@@ -113,9 +114,14 @@ def _rope(m: Metadata, a: Architecture, config: DecoderConfig, factors: Factors,
     kind, factor = m.text("rope.scaling.type", "none"), m.number("rope.scaling.factor", 1.0)
     if kind == "linear" or (kind == "none" and m.get("rope.scale_linear")):
         return replace(rope, linear=factor if kind == "linear" else m.number("rope.scale_linear", 1.0))
-    if kind not in ("none", "longrope"):
-        raise RefusedError(f"rotary embeddings scaled by '{kind}' are not supported", "none, linear and longrope are")
     original = m.size("rope.scaling.original_context_length", config.context)
+    if kind == "yarn":
+        ends = m.number("rope.scaling.yarn_beta_fast", 32.0), m.number("rope.scaling.yarn_beta_slow", 1.0)
+        magnitude = m.number("rope.scaling.attn_factor", 1.0) * yarn_magnitude(factor)
+        return replace(rope, factors=yarn_factors(rope, factor, original, *ends), magnitude=magnitude)
+    if kind not in ("none", "longrope"):
+        remedy = "none, linear, longrope and yarn are"
+        raise RefusedError(f"rotary embeddings scaled by '{kind}' are not supported", remedy)
     own = factors("rope_freqs")
     if own is None:
         own = factors("rope_factors_long" if room > original else "rope_factors_short")

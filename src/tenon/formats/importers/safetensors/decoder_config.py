@@ -11,9 +11,9 @@ import numpy as np
 
 from tenon.errors import FormatError
 from tenon.formats.decompositions.decoder.config import DecoderConfig, Layer, Rope
+from tenon.formats.decompositions.decoder.rope_scaling import llama3_factors, yarn_factors, yarn_magnitude
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.settings import ModelSettings
-from tenon.network.graph.graph import Array
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,10 @@ class _RopeSettings:
     high_freq_factor: float = 4.0
     original_max_position_embeddings: int = 0
     attention_factor: float = 0.0
+    beta_fast: float = 0.0
+    beta_slow: float = 0.0
+    mscale: float = 0.0
+    mscale_all_dim: float = 0.0
     partial_rotary_factor: float = 0.0
 
 
@@ -182,21 +186,28 @@ def _scaled(rope: Rope, v: _RopeSettings, stated: Mapping[str, Any], s: DecoderS
     if kind == "linear":
         return replace(rope, linear=v.factor)
     if kind == "llama3":
-        return replace(rope, factors=_llama3(rope, v, original))
+        factors = llama3_factors(rope, v.factor, v.low_freq_factor, v.high_freq_factor, original)
+        return replace(rope, factors=factors)
+    if kind == "yarn":
+        return _yarn(rope, v, stated, original)
+    if kind == "dynamic" and room <= original:
+        return rope
     if kind in ("longrope", "su"):
-        factors = stated.get("long_factor" if room > original else "short_factor")
-        if not isinstance(factors, list) or len(factors) != rope.dimensions // 2:
+        listed = stated.get("long_factor" if room > original else "short_factor")
+        if not isinstance(listed, list) or len(listed) != rope.dimensions // 2:
             raise FormatError("the factors of rotary embeddings are missing, or not as many as frequencies")
         ratio = s.max_position_embeddings / original
         usual = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
-        return replace(rope, factors=np.array(factors, np.float32), magnitude=v.attention_factor or usual)
-    raise RefusedError(f"rotary embeddings scaled by '{kind}' are not supported", "linear, llama3 and longrope are")
+        return replace(rope, factors=np.array(listed, np.float32), magnitude=v.attention_factor or usual)
+    raise RefusedError(
+        f"rotary embeddings scaled by '{kind}' are not supported", "linear, llama3, longrope and yarn are"
+    )
 
 
-def _llama3(rope: Rope, v: _RopeSettings, original: int) -> Array:
-    """The numbers that frequencies are divided by: low ones by ``factor``, high ones by 1, others in between."""
-    frequencies = rope.base ** (-np.arange(0, rope.dimensions, 2, dtype=np.float64) / rope.dimensions)
-    turns = original * frequencies / (2 * np.pi)  # in the original length
-    between = (turns - v.low_freq_factor) / max(v.high_freq_factor - v.low_freq_factor, 1e-9)
-    share = np.clip(between, 0.0, 1.0)
-    return np.asarray(1 / ((1 - share) / v.factor + share), np.float32)
+def _yarn(rope: Rope, v: _RopeSettings, stated: Mapping[str, Any], original: int) -> Rope:
+    truncate = stated.get("truncate") is not False
+    factors = yarn_factors(rope, v.factor, original, v.beta_fast or 32.0, v.beta_slow or 1.0, truncate=truncate)
+    magnitude = v.attention_factor
+    if not magnitude and v.mscale and v.mscale_all_dim:
+        magnitude = yarn_magnitude(v.factor, v.mscale) / yarn_magnitude(v.factor, v.mscale_all_dim)
+    return replace(rope, factors=factors, magnitude=magnitude or yarn_magnitude(v.factor))
