@@ -92,8 +92,10 @@ def pt2(
     weights: Mapping[str, Array] | None = None,
     kinds: Mapping[str, str] | None = None,
     strides: Mapping[str, Sequence[int]] | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> bytes:
-    """An archive; weights have their names in the program, ``shapes`` are those of all other tensors."""
+    """An archive; weights have their names in the program, ``shapes`` are those of all other tensors, ``kept`` says
+    which tensor a weight holds after a run."""
     weights, kinds, strides = dict(weights or {}), dict(kinds or {}), dict(strides or {})
     values = {name: described(shape, kinds.get(name, "float32")) for name, shape in shapes.items()}
     values |= {name: described(w.shape, w.dtype.name) for name, w in weights.items()}
@@ -107,7 +109,10 @@ def pt2(
         "nodes": list(calls),
         "tensor_values": values,
     }
-    signature = {"input_specs": specs, "output_specs": [{"user_output": {"arg": argument(n)}} for n in outputs]}
+    returned: list[dict[str, Any]] = [{"user_output": {"arg": argument(n)}} for n in outputs]
+    for name, after in (kept or {}).items():
+        returned.append({"buffer_mutation": {"arg": {"name": after}, "buffer_name": f"net.{name}"}})
+    signature = {"input_specs": specs, "output_specs": returned}
     stored = {
         f"net.{name}": {
             "path_name": f"weight_{i}",

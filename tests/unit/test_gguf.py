@@ -163,9 +163,7 @@ def test_weights_of_16_bits_take_16_bits(kind: str) -> None:
     np.testing.assert_allclose(rows[kind], rows["f32"], atol=1e-5 * np.abs(rows["f32"]).max())
     matrices = sum(data.size for data in model.weights().values() if data.ndim == 2)
     gathered = VOCABULARY * HIDDEN
-    assert sizes["f32"] - sizes[kind] in range(
-        2 * gathered + 1
-    )  # products of both are in 16 bits, embeddings of one
+    assert sizes["f32"] - sizes[kind] in range(2 * gathered + 1)  # products of both are in 16 bits, embeddings of one
     assert sizes[kind] < 2.2 * matrices + 2 * 4 * 256 * DEPTH // 2
 
 

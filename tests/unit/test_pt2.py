@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tenon
 from evaluate import difference, evaluate
 from pt2_models import call, described, pt2
 from tenon.errors import FormatError, ModelError, UnsupportedError
@@ -134,6 +135,23 @@ def test_reads_of_outdated_views_are_rejected() -> None:
     )
     with pytest.raises(UnsupportedError, match="reads 'part', a part of a tensor that was written to since"):
         importers.load(data)
+
+
+@pytest.mark.parametrize("functional", [True, False])
+def test_buffers_that_a_run_changes_are_states(functional: bool) -> None:
+    """A sum of all inputs, by a write to the buffer and by a result that it holds; it begins at 1, 2, 3."""
+    adding = call(f"aten.add{'' if functional else '_'}.Tensor", "after", self="total", other="x")
+    shapes, total = {"x": (3,), "after": (3,), "y": (3,)}, np.array([1, 2, 3], np.float32)
+    calls = [adding, call("aten.mul.Scalar", "y", self="after", other=2.0)]
+    kept = {"total": "after"} if functional else None
+    data = pt2(calls, shapes, ["x"], ["y"], {"total": total}, kept=kept)
+    with tenon.open(tenon.compile(data, no_tuning=True)) as engine:
+        for _ in range(2):
+            x, expected = rand(3), total
+            for _ in range(3):
+                expected = expected + x
+                np.testing.assert_allclose(engine.run({"x": x})["output"], 2 * expected, rtol=1e-5)
+            engine.reset()
 
 
 def _rezipped(data: bytes, old: bytes, new: bytes) -> bytes:

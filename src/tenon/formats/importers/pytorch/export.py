@@ -195,6 +195,10 @@ class _ExportReader:
 
     def returned(self, nodes: Sequence[Any]) -> list[str]:
         specs = self.exported.graph_signature.output_specs
+        inputs = {s.target: s.arg.name for s in self.exported.graph_signature.input_specs if s.target}
+        for node, spec in zip(nodes, specs, strict=False):
+            if spec.kind.name == "BUFFER_MUTATION":
+                self.program.kept[inputs[spec.target]] = node.name
         return [
             node.name
             for node, spec in zip(nodes, specs, strict=False)

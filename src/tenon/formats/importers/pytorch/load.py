@@ -92,6 +92,7 @@ class _ArchiveReader:
         self.graph, self.signature = module["graph"], module["signature"]
         self.stored = {**self.configuration("weights"), **self.configuration("constants")}
         self.program = PytorchProgram(file.stem, remedy=_DECOMPOSE)
+        self.buffers: dict[str, str] = {}
         self.calls = self.program.calls
         self.ports()
         self.nodes(self.graph, "")
@@ -117,6 +118,7 @@ class _ArchiveReader:
             elif "name" in argument:
                 target = next(v for k, v in body.items() if k.endswith("_name"))
                 self.program.constants[argument["name"]] = self.tensor(target)
+                self.buffers[target] = argument["name"]
 
     def described(self, graph: Mapping[str, Any], name: str) -> tuple[Shape, str]:
         meta = graph["tensor_values"][name]
@@ -201,6 +203,8 @@ class _ArchiveReader:
             argument = spec.get("user_output", {}).get("arg", {})
             if "as_tensor" in argument:
                 self.program.outputs.append(argument["as_tensor"]["name"])
+            if written := spec.get("buffer_mutation"):
+                self.program.kept[self.buffers[written["buffer_name"]]] = written["arg"]["name"]
 
 
 _WRAPPERS = {"higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast"}

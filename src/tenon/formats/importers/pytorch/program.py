@@ -50,6 +50,8 @@ class PytorchProgram:
     constants: dict[str, Callable[[], Array]] = field(default_factory=dict)
     calls: list[PytorchCall] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    """Buffers, which are among the constants, and the result that each holds after a run."""
     remedy: str = ""
     """What may help if an operator is not known."""
 

@@ -35,6 +35,11 @@ OTHERS = (
 _REMEDY = "export the result of program.run_decompositions(), in which nothing is written to"
 
 
+def is_view(operator: str) -> bool:
+    """Whether the results of an operator may be views of its first operand."""
+    return operator in _PUT_BACK or operator in _RESHAPED or operator in OTHERS
+
+
 @dataclass(frozen=True)
 class _View:
     operator: str
@@ -52,7 +57,7 @@ class Views:
 
     def note(self, operator: str, base: str, arguments: Mapping[str, Any], results: Sequence[str]) -> None:
         """A call that may give views of ``base``."""
-        if operator in _PUT_BACK or operator in _RESHAPED or operator in OTHERS:
+        if is_view(operator):
             self.views.update({name: _View(operator, base, arguments) for name in results})
 
     def check(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenon.formats.graph_builder.builder import GraphBuilder
@@ -11,10 +11,10 @@ from tenon.formats.importers.pytorch.control import CONTROL, ControlCall
 from tenon.formats.importers.pytorch.node import TYPES, PytorchNode
 from tenon.formats.importers.pytorch.ops import MOVEMENT, OPERATORS
 from tenon.formats.importers.pytorch.program import ProgramRef, PytorchCall, PytorchProgram, Shape
-from tenon.formats.importers.pytorch.views import Views
+from tenon.formats.importers.pytorch.views import Views, is_view
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.bind import Shapes
-from tenon.network.graph.graph import Graph, Value
+from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, TensorType
 
 
@@ -30,9 +30,38 @@ def graph_of(
     builder = GraphBuilder(file, program.name, shapes, inputs, outputs, model_bytes)
     walk = _CallImporter(builder, program)
     builder.inputs({name: _type(name, *given) for name, given in program.inputs.items()})
+    kept = _kept(program)
+    for name in kept:
+        _add_state(builder, name, program.constants[name]())
     for call in program.calls:
         walk.call(call)
-    return builder.finish(walk.returned(program.outputs))
+    return builder.finish([*walk.returned(program.outputs), *walk.states_after(kept)])
+
+
+def _kept(program: PytorchProgram) -> dict[str, str]:
+    """The buffers that a run changes, and the result that each holds after it: itself where calls write to it."""
+    kept, bases = dict(program.kept), dict[str, str]()
+    for call in program.calls:
+        operand = next(_refs(call.arguments.values()), "")
+        base, written = bases.get(operand, operand), _writes(call.operator)
+        if written or is_view(call.operator):
+            bases.update(dict.fromkeys(call.results, base))
+        if written and base in program.constants:
+            kept.setdefault(base, base)
+    return kept
+
+
+def _writes(operator: str) -> bool:
+    """Whether an operator writes its result to its first operand."""
+    return operator.endswith("_") and not operator.endswith("__")
+
+
+def _add_state(builder: GraphBuilder, name: str, data: Array) -> None:
+    """An input of the graph for a buffer that a run changes, with its content before the first run."""
+    builder.input(name, TensorType(DType.of(data.dtype), data.shape))
+    flat = data.reshape(-1)
+    if flat.any():
+        builder.graph.initial[name] = tuple((flat[:1] if (flat == flat[0]).all() else flat).tolist())
 
 
 def _type(name: str, shape: Shape, kind: str) -> TensorType:
@@ -50,7 +79,7 @@ class _CallImporter:
     def call(self, call: PytorchCall) -> None:
         results = [name for name in call.results if name]
         with self.builder.layer(call.name, call.operator, *results):
-            name, inside = call.operator, call.operator.endswith("_") and not call.operator.endswith("__")
+            name, inside = call.operator, _writes(call.operator)
             name = name.removesuffix("_") if inside else name
             if name in CONTROL:
                 self.assign(call.results, CONTROL[name](ControlCall(self, call)))
@@ -90,6 +119,15 @@ class _CallImporter:
             with self.builder.layer(name, "output", name):
                 self.builder[name] = self.builder.add("Identity", self.value(ProgramRef(result)))
         return names
+
+    def states_after(self, kept: Mapping[str, str]) -> list[str]:
+        """The outputs with what buffers hold after a run, by their names with "_out" behind."""
+        for name, result in kept.items():
+            after = f"{name}_out"
+            with self.builder.layer(after, "buffer", after):
+                self.builder[after] = self.builder.add("Identity", self.value(ProgramRef(result)))
+            self.builder.states[name] = after
+        return [f"{name}_out" for name in kept]
 
 
 def _refs(given: Iterable[Any]) -> Iterator[str]:
