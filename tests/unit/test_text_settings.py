@@ -23,6 +23,23 @@ def test_settings_are_those_of_the_files_beside_the_model(tmp_path: Path) -> Non
     assert json.loads(text.tokenizer.content) == byte_pairs()
 
 
+def test_a_folder_of_onnxruntime_genai_is_a_model(tmp_path: Path) -> None:
+    """Its genai_config.json says what config.json and generation_config.json say elsewhere."""
+    path = written_model(tmp_path)
+    for name in ("config", "generation_config"):
+        (tmp_path / f"{name}.json").unlink()
+    path.rename(tmp_path / "model.onnx")
+    model = {"type": "phi3", "context_length": 48, "bos_token_id": 1, "eos_token_id": [2, 3], "decoder": {}}
+    settings = {"model": model, "search": {"do_sample": True, "temperature": 0.6, "top_p": 0.9}}
+    (tmp_path / "genai_config.json").write_text(json.dumps(settings))
+    text = tenon.load(tmp_path).text
+    assert text is not None
+    assert (text.architecture, text.context, text.eos[:2]) == ("phi3", 48, (2, 3))
+    assert text.generation == {"temperature": 0.6, "top_p": 0.9, "do_sample": 1.0}
+    with tenon.Generator(tmp_path, context=40, no_tuning=True) as generator:
+        assert generator.generate("the cat", max_tokens=3, temperature=0).prompt_tokens
+
+
 def test_a_model_without_tokenizer_has_ports_only() -> None:
     text = tenon.load(language_model(20)).text
     assert text is not None

@@ -11,7 +11,7 @@ from tenon.network.graph.graph import Array
 
 
 def llama3_factors(rope: Rope, factor: float, low: float, high: float, original: int) -> Array:
-    """Those of Llama 3: frequencies that turn less than ``low`` times in the ``original`` length are divided by
+    """The divisors of Llama 3: frequencies that turn less than ``low`` times in the ``original`` length are divided by
     ``factor``, those that turn more than ``high`` times by 1, others by a number in between."""
     frequencies = rope.base ** (-np.arange(0, rope.dimensions, 2, dtype=np.float64) / rope.dimensions)
     turns = original * frequencies / (2 * np.pi)
@@ -22,7 +22,7 @@ def llama3_factors(rope: Rope, factor: float, low: float, high: float, original:
 def yarn_factors(
     rope: Rope, factor: float, original: int, fast: float = 32.0, slow: float = 1.0, *, truncate: bool = True
 ) -> Array:
-    """Those of YaRN (Peng et al. 2023): from the pair that turns ``fast`` times in the ``original`` length to the one
+    """The divisors of YaRN (Peng et al. 2023): from the pair that turns ``fast`` times in the ``original`` length to the one
     that turns ``slow`` times, from 1 to ``factor``; ``truncate``: from and to whole pairs."""
     pairs = rope.dimensions // 2
 

@@ -17,14 +17,17 @@ _GENERATION = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "
 
 
 def settings_beside(folder: Path, given: TextModel | None = None) -> TextModel | None:
-    """The settings in a folder's tokenizer.json, tokenizer_config.json, generation_config.json and config.json, added
-    to what the model file says itself; None if there is no tokenizer.  Raises FormatError for a damaged file."""
+    """The settings in a folder's tokenizer.json, tokenizer_config.json, generation_config.json and config.json, or the
+    genai_config.json of ONNX Runtime GenAI, added to what the model file says itself; None if there is no tokenizer.
+    Raises FormatError for a damaged file."""
     if not is_regular(folder / TOKENIZER):
         return given
     content = read_regular(folder / TOKENIZER)
     options, generation, config = (
         _read(folder / f"{name}.json") for name in ("tokenizer_config", "generation_config", "config")
     )
+    if not config and not generation:
+        config, generation = _of_genai(_read(folder / "genai_config.json"))
     numbers = _added_numbers(content)
     ends = [_listed(source.get("eos_token_id")) for source in (generation, config)]
     named = _number(options.get("eos_token"), numbers)
@@ -58,6 +61,13 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise FormatError(f"{path}: it is no JSON object")
     return content
+
+
+def _of_genai(content: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The settings of ONNX Runtime GenAI, by the names of config.json and of generation_config.json."""
+    model, search = ({} if not isinstance(part := content.get(key), dict) else part for key in ("model", "search"))
+    names = {"context_length": "max_position_embeddings", "type": "model_type"}
+    return {names.get(str(key), str(key)): value for key, value in model.items()}, search
 
 
 def _added_numbers(content: bytes) -> dict[str, int]:
