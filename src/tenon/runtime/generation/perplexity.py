@@ -15,6 +15,7 @@ from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
 from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.generation.generator import opened
+from tenon.runtime.text.sampling import logarithms
 from tenon.runtime.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -126,10 +127,5 @@ def _predictions(
         for before, token in pairwise(piece):
             if limit is not None and count >= limit:
                 return
-            yield token, [_log_probabilities(decoder.run([before])) for decoder in decoders]
+            yield token, [logarithms(decoder.run([before])) for decoder in decoders]
             count += 1
-
-
-def _log_probabilities(logits: Array) -> Array:
-    shifted = logits.astype(np.float64) - logits.max()
-    return np.asarray(shifted - np.log(np.exp(shifted).sum()))

@@ -22,8 +22,8 @@ def llama3_factors(rope: Rope, factor: float, low: float, high: float, original:
 def yarn_factors(
     rope: Rope, factor: float, original: int, fast: float = 32.0, slow: float = 1.0, *, truncate: bool = True
 ) -> Array:
-    """The divisors of YaRN (Peng et al. 2023): from the pair that turns ``fast`` times in the ``original`` length to the one
-    that turns ``slow`` times, from 1 to ``factor``; ``truncate``: from and to whole pairs."""
+    """The divisors of YaRN (Peng et al. 2023): from the pair that turns ``fast`` times in the ``original`` length to
+    the one that turns ``slow`` times, from 1 to ``factor``; ``truncate``: from and to whole pairs."""
     pairs = rope.dimensions // 2
 
     def pair(turns: float) -> float:
