@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 from tenon.atomic_write import write_all
 from tenon.compilation import Compilation, resolved
@@ -211,10 +211,8 @@ def _compiled(
     given_values = of_bindings(values, len(classes))
     cuts = [{**cut, "values": v, "limits": limits} for v, c in zip(given_values, classes, strict=True) for _ in c]
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
-    imported, read = whole[0], None
-    if imported is None:
-        read = _read(model, all_shapes[0], weights, cuts[0])
-        imported = read.graph
+    read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
+    imported = cast(Graph, whole[0]) if read is None else read.graph
     if read is not None and not any(all_shapes) and is_open_decoder(imported):
         entries = decoder_shapes(imported, chosen.context)
         del imported, read  # with their weights
@@ -597,5 +595,5 @@ def _read(model: Model, shapes: GivenShapes | None, weights: Model | None, cut: 
 
 def _source(model: Imported) -> SourceRecord:
     """The record of the file that a model was read from."""
-    digest = hashlib.sha256(model.file.data).hexdigest()
-    return SourceRecord(file=Path(model.file.name).name, sha256=digest, format=model.format.lower())
+    name, digest = Path(model.file.name).name, hashlib.sha256(model.file.data).hexdigest()
+    return SourceRecord(file=name, sha256=digest, format=model.format.lower())
