@@ -225,3 +225,19 @@ def test_kernels_whose_cuts_are_not_proved_stay_whole() -> None:
     calls = with_proved_cuts(replace(wrong, items=plain)).calls
     assert all(call.cut is None for call in calls)
     assert all(a.kernel is b.cut.whole for a, b in zip(calls, plain, strict=True) if b.cut is not None)
+
+
+def test_extents_are_computed_as_soon_as_what_they_depend_on() -> None:
+    """An extent that follows from a result of the network is known before the nodes that need no more than it says."""
+    net = Net()
+    x = net.input("x", 1, 4, 12)
+    count = net.add(Cast("i64"), net.add(ReduceMax(keepdims=0), x))
+    y = net.add(Relu(), x)
+    twice = net.add(Add(), count, count)
+    net.output(net.add(Relu(), net.add(Mask(2, 0.0), y, twice)))
+    clip_nodes(net.graph, {})
+    order = [node.output for node in net.graph]
+    assert order.index(twice) == order.index(count) + 1
+    assert y.producer is not None
+    assert isinstance(y.producer.op, Clipped)
+    assert y.producer.inputs[-1] is twice

@@ -89,6 +89,8 @@ def place_of(s: Conv, m: tuple[int, int], tile: Index) -> tuple[Index, Index, In
     n = Index()
     if s.y.n > 1:
         n, tile = tile // (rows * cols), tile % (rows * cols)
+    if rows == 1:  # without quotients, which keep loops over tiles from ending where less is needed
+        return n, Index(), tile * m[1]
     return n, tile // cols * m[0], tile % cols * m[1]
 
 

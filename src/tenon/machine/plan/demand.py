@@ -10,7 +10,7 @@ are the extents, if these are known before the node runs; their kernels are then
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -195,14 +195,35 @@ def _sums_end(node: Node, op: Clipped, setting: Setting) -> bool:
 
 
 def _extents_first(graph: Graph) -> list[Node]:
-    """The nodes, first those that compute few integers from few integers, as early as possible."""
-    first: dict[Node, None] = {}
+    """The nodes, those that compute few integers from few integers as early as possible: first, or directly behind the
+    last node that computes what they read."""
+    order: dict[Node, None] = {}
+
+    def place_counts(nodes: Iterable[Node]) -> None:
+        todo = list(nodes)[::-1]
+        while todo:
+            node = todo.pop()
+            if node not in order and _counts(node) and all(_placed(v, order) for v in node.inputs):
+                order[node] = None
+                todo += [reader for value in node.outputs for reader in value.uses][::-1]
+
+    place_counts(graph)
     for node in graph:
-        operands = [v for v in node.inputs if v is not None]
-        ready = all(v.producer is None or v.producer in first for v in operands)
-        if ready and not node.bodies and all(_few(v) for v in (*operands, *node.outputs)):
-            first[node] = None
-    return [*first, *(node for node in graph if node not in first)]
+        if node not in order:
+            order[node] = None
+            place_counts(reader for value in node.outputs for reader in value.uses)
+    return list(order)
+
+
+def _counts(node: Node) -> bool:
+    """Whether a node computes few integers from few integers."""
+    operands = [v for v in node.inputs if v is not None]
+    return not node.bodies and all(_few(v) for v in (*operands, *node.outputs))
+
+
+def _placed(value: Value | None, order: Mapping[Node, None]) -> bool:
+    """Whether a value is there before any node, or what computes it is placed already."""
+    return value is None or value.producer is None or value.producer in order
 
 
 def _few(value: Value) -> bool:
