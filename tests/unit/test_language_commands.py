@@ -120,8 +120,10 @@ def test_entry_points_for_text(program: Path) -> None:
     succeeded(run(needed("gcc"), *flags, "-g", "-fsanitize=address,undefined", *files, "-lm", "-o", out))
     with tenon.Generator("words.onnx", context=60, no_tuning=True) as generator:
         whole = generator.generate(PROMPT, max_tokens=6)
+        messages = [{"role": "system", "content": "the mat"}, {"role": "user", "content": PROMPT}]
+        answer = generator.generate(messages, max_tokens=4).text
     shown = succeeded(subprocess.run([out, PROMPT, "6", "-1"], cwd=program.parent, capture_output=True, check=False))
-    assert shown.decode("utf-8", "replace") == f"{whole.text}\n6\n"
+    assert shown.decode() == f"{whole.text}\n6\n{answer}\n{answer}\n"
     shown = succeeded(subprocess.run([out, PROMPT, "6", "2"], cwd=program.parent, capture_output=True, check=False))
     text, count = shown.decode("utf-8", "replace").splitlines()
     assert int(count) < 6
