@@ -238,6 +238,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "low_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[:4],
     "low_halves": lambda a, b: np.append(a[:2], b[:2]),
     "outer_halves": lambda a, b: np.append(a[:2], b[2:]),
+    "even_words": lambda a, b: np.append(a[::2], b[::2]),
+    "odd_words": lambda a, b: np.append(a[1::2], b[1::2]),
     "high_words": lambda a, b: np.stack([a, b], 1).reshape(-1)[4:],
     "high_halves": lambda a, b: np.append(a[2:], b[2:]),
     "add_i16x2": lambda a, b: (a.view(np.int16) + b.view(np.int16)).view(np.int32),

@@ -1,4 +1,4 @@
-"""Products by weights in blocks by tiles in registers: bits, proofs, and where they are chosen."""
+"""Products by weights in blocks by tiles in registers and by blocks of two by two: bits, proofs, and the choice."""
 
 from __future__ import annotations
 
@@ -85,6 +85,17 @@ def test_tiles_are_chosen_by_rows() -> None:
     assert [chosen(rows) for rows in (1, 4, 16, 64)] == [False, False, True, True]
     assert not chosen(64, "n4_64_zeros")
     assert not in_tiles(BlockProduct("q4_0", 64, 2048, 2048), find("x86-64-avx512-vnni").machine)
+
+
+@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "n4_64_zeros"])
+def test_products_of_blocks_of_two_by_two(name: str) -> None:
+    """Those of Arm, for tiles of an even number of rows; the last three rows are a tile of the other kind."""
+    machine = find("aarch64-i8mm").machine
+    op, arrays = BlockMatMul(name), quantised_case(7, 256, 35, FORMATS[name])
+    (step,) = op.lower(make_site(op, arrays, machine, (3,)))
+    prove(step.kernel)
+    assert "mmla(" in show(step.kernel)
+    np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], op.evaluate(arrays)[0])
 
 
 NEEDED = ROW.host.features - {"amx_tile", "amx_bf16", "amx_int8"} if ROW.host else frozenset()

@@ -234,6 +234,8 @@ NAMES = {
     "low_halves": 2,
     "high_halves": 2,
     "outer_halves": 2,
+    "even_words": 2,
+    "odd_words": 2,
 }
 
 

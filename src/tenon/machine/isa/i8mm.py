@@ -16,6 +16,8 @@ _SHUFFLES = {
     "low_halves": "0, 1, 4, 5",
     "high_halves": "2, 3, 6, 7",
     "outer_halves": "0, 1, 6, 7",
+    "even_words": "0, 2, 4, 6",
+    "odd_words": "1, 3, 5, 7",
 }
 _PRODUCT = '__asm__("%s %%0.4s, %%1.16b, %%2.16b" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
 
@@ -28,7 +30,7 @@ PRIMITIVES = {
     "mmla": Primitive(3, products=8),
     "mmla_signed": Primitive(3, products=8),
     # Of vectors of four: the first or the last two lanes of both, by turns ("words") or side by side ("halves"); the
-    # first two of the first and the last two of the second ("outer_halves").
+    # first two of the first and the last two of the second ("outer_halves"), every second one ("even_words").
     **{name: Primitive(2) for name in _SHUFFLES},
 }
 PORTABLE = {

@@ -18,7 +18,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, packing, sum_unit
+from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, by_blocks, packing, sum_unit
 from tenon.machine.kernels.machine import Machine
 
 LINE = 64
@@ -29,7 +29,11 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     """Rows and panels of a tile."""
     panels = packing(s.format, machine).panels(s.outputs)
     wide = machine.registers >= 32
-    rows, vectors = (1, 2) if s.rows == 1 else (4, 2) if wide else (2, 2)
+    narrow = wide and machine.lanes == 4  # a vector of sums takes a broadcast for four results only
+    if s.rows == 1:
+        rows, vectors = 1, 4 if narrow else 2
+    else:
+        rows, vectors = 4 if wide else 2, 4 if narrow and not by_blocks(machine) else 2
     return min(rows, s.rows), min(vectors, panels)
 
 
@@ -43,7 +47,7 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = BlockOperands.declared(k, s, p)
-    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, machine.prefetch and s.rows == 1)
+    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch and s.rows == 1)
     height, width = tile_of(s, machine)
     for first, count, vectors in _runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
@@ -69,7 +73,7 @@ def _runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class _BlockTiles(BlockSums):
-    ahead: bool
+    ahead: bool = False
 
     def tile(self, row: Index, rows: int, panel: Index, vectors: int, *, partial: bool) -> None:
         """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Type, broadcast, cast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Type, broadcast, cast, op, vector4
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
 from tenon.machine.kernels.machine import Machine
@@ -63,6 +63,11 @@ TWO_WORDS = "dot8_small"
 def sum_unit(s: BlockProduct, machine: Machine) -> str:
     """The operation that sums the products of a kernel."""
     return TWO_WORDS if s.weights.bits <= 6 and machine.has(TWO_WORDS) else product_unit(machine)
+
+
+def by_blocks(machine: Machine) -> bool:
+    """Whether the machine has products of blocks of two rows by two outputs, in vectors of four words."""
+    return machine.lanes == 4 and machine.has("mmla") and product_unit(machine) == "dot4"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +170,7 @@ class BlockSums:
     p: BlockPacking
     unit: str
     at: BlockOperands
+    blocks: bool = False  # products of two rows by two outputs, where there are two rows
 
     @property
     def lanes(self) -> int:
@@ -178,11 +184,15 @@ class BlockSums:
         halves = 2 if f.fine == HALF else 1
         for half in range(halves):
             dots = sums if halves == 1 else k.local("h", rows, vectors, dtype=I32, lanes=lanes)
-            with k.unroll("r", rows) as r:
-                start = self._start(row + r, group, half if halves > 1 else None)
-                with k.unroll("v", vectors) as v:
-                    dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
-            self._dots(dots, row, rows, panel, vectors, group, range(half * 2, half * 2 + 4 // halves))
+            pairs = range(half * 2, half * 2 + 4 // halves)
+            if self.blocks and rows % 2 == 0:
+                self._block_dots(dots, row, rows, panel, vectors, group, pairs, block)
+            else:
+                with k.unroll("r", rows) as r:
+                    start = self._start(row + r, group, half if halves > 1 else None)
+                    with k.unroll("v", vectors) as v:
+                        dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
+                self._dots(dots, row, rows, panel, vectors, group, pairs)
             if halves > 1:
                 self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
         return sums
@@ -222,6 +232,51 @@ class BlockSums:
                     first = group * WORDS + 2 * pair
                     xs = [broadcast(self.at.x[row + r, first + i], lanes) for i in (0, 1)]
                     dots[r, v] = self._product(dots[r, v], words, xs)
+
+    def _block_dots(
+        self,
+        dots: Tensor,
+        row: Index,
+        rows: int,
+        panel: Index,
+        vectors: int,
+        group: Index,
+        pairs: Sequence[int],
+        block: Index,
+    ) -> None:
+        """The sums of the products of some pairs of words, two words of two rows by two words of two outputs."""
+        k, weights = self.k, self.at.weights
+        x, codes = self.at.x.vec(4), weights.codes.vec(4)
+        acc = k.local("m", rows // 2, vectors, 2, dtype=I32, lanes=4)
+        half = pairs[0] // 2 if len(pairs) < WORDS // 2 else None
+        for two in range(rows // 2):
+            start = self._start_of_two(row + 2 * two, group, half)
+            with k.unroll("v", vectors) as v, k.unroll("h", 2) as h:
+                acc[two, v, h] = start
+        lines = list[Expr]()
+        for pair in pairs:
+            if pair % 2 == 0:
+                lines = [k.let("x", x[row + i, group * (WORDS // 4) + pair // 2]) for i in range(rows)]
+            part = ("low_halves", "high_halves")[pair % 2]
+            left = [k.let("l", op(part, *lines[i : i + 2])) for i in range(0, rows, 2)]
+            with k.unroll("v", vectors) as v:
+                both = unpacked_pair(self.s.weights, codes, (panel + v, group), pair, weights.lane)
+                words = [k.let("w", word) for word in both]
+                for outputs, name in enumerate(("low_words", "high_words")):
+                    right = k.let("b", op(name, *words))
+                    for two, own in enumerate(left):
+                        acc[two, v, outputs] = op("mmla", acc[two, v, outputs], right, own)
+        with k.unroll("r", rows // 2) as r, k.unroll("v", vectors) as v:
+            for i, name in enumerate(("even_words", "odd_words")):
+                total = op(name, acc[r, v, 0], acc[r, v, 1])
+                dots[r * 2 + i, v] = self._less_zero(total, row + (r * 2 + i), panel + v, group, block)
+
+    def _start_of_two(self, row: Index, group: Index, half: int | None) -> Expr:
+        """The initial value of the sums of two rows and two outputs."""
+        if not self.p.offset:
+            return broadcast(Const(0, Type(I32)), 4)
+        first, second = (self.k.let("o", self.group_sum(row + i, group, half) * -self.p.offset) for i in (0, 1))
+        return self.k.let("o", vector4(first, second, first, second))
 
     def _product(self, total: Expr, words: Sequence[Expr], xs: Sequence[Expr]) -> Expr:
         """A sum plus the products of two words."""

@@ -38,10 +38,12 @@ def cache_scores(s: HeadSizes) -> Kernel:
         k.loop("i", s.queries, kind="parallel") as i,
         k.loop("j", s.keys, kind="parallel") as j,
     ):
-        place, head = before + i - j, h // s.group
+        head = h // s.group
+        age = (before + i + (s.keys - j)) % s.keys if s.ring else before + i - j
+        seen = [before + i - age if s.ring else age, *([s.window - 1 - age] if s.window else [])]
         score = k.local("s", 1)
         score[0] = -numbers.inf
-        with k.when(place, *([s.window - 1 - place] if s.window else [])):
+        with k.when(*seen):
             total = k.local("t", 1)
             total[0] = 0.0
             with k.loop("c", s.depth) as c:

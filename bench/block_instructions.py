@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Instructions of products by weights in blocks, counted by QEMU: for a multiply-add, of several rows and of one.
+
+    python bench/block_instructions.py [--target aarch64-i8mm ...] [--format q4_0 q8_0] [--size ROWS:INPUTS:OUTPUTS]
+
+Counts need a QEMU with plug-ins.  The kernel alone is counted, without the rounding of activations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+import tenon
+from tenon.runtime.engine.instruction_count import count
+
+TARGETS = ("aarch64", "aarch64-dotprod", "aarch64-i8mm")
+SIZES = ("64:512:512", "1:512:512")
+
+
+def network(rows: int, inputs: int, outputs: int) -> bytes:
+    """A matrix product."""
+    weights = np.random.default_rng(0).standard_normal((inputs, outputs)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, outputs])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return bytes(made.SerializeToString())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", nargs="+", default=TARGETS)
+    parser.add_argument("--format", nargs="+", default=("q4_0", "q8_0"))
+    parser.add_argument("--size", nargs="+", default=SIZES, metavar="ROWS:INPUTS:OUTPUTS")
+    given = parser.parse_args()
+    for text in given.size:
+        rows, inputs, outputs = map(int, text.split(":"))
+        for form in given.format:
+            figures = []
+            for target in given.target:
+                bundle = tenon.compile(network(rows, inputs, outputs), target=target, weight_format=form)
+                x = np.zeros((rows, inputs), np.float32)
+                counted = count(bundle, [{"x": x}]).functions
+                own = sum(n for name, n in counted.items() if name.startswith("block_product"))
+                figures.append(f"{target} {own / (rows * inputs * outputs):.4f}")
+            print(f"{rows} x {inputs} x {outputs} {form}: {', '.join(figures)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
