@@ -14,8 +14,10 @@ from gguf_models import DecoderFile
 from lowered import make_site, run_lowered
 from tenon.machine.algorithms.block_products import in_tiles
 from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels import block_tiles
 from tenon.machine.kernels.block_formats import FORMATS
+from tenon.machine.kernels.block_product import tile_of
 from tenon.machine.kernels.block_sums import BlockProduct
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find, host_cpu
@@ -95,6 +97,20 @@ def test_products_of_blocks_of_two_by_two(name: str) -> None:
     (step,) = op.lower(make_site(op, arrays, machine, (3,)))
     prove(step.kernel)
     assert "mmla(" in show(step.kernel)
+    np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], op.evaluate(arrays)[0])
+
+
+def test_many_threads_share_small_products() -> None:
+    """Of one row by tiles of fewer panels where that shortens the work of the thread that has the most, and of several
+    rows also tile by tile of rows."""
+    machine = replace(find("x86-64-avx512-vnni").machine, threads=16)
+    assert [tile_of(BlockProduct("q4_0", 1, 64, n), machine) for n in (576, 1536)] == [(1, 1), (1, 2)]
+    op, arrays = BlockMatMul("q4_0"), quantised_case(16, 64, 96, FORMATS["q4_0"])
+    (step,) = op.lower(make_site(op, arrays, machine, (3,)))
+    prove(step.kernel)
+    items = linearise(step.kernel)
+    assert items is not None
+    assert items.length == 3 * 4
     np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], op.evaluate(arrays)[0])
 
 

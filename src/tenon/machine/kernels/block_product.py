@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
@@ -20,6 +21,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, by_blocks, packing, sum_unit
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.parallel import enough
 
 LINE = 64
 """Bytes of a line of the cache."""
@@ -31,10 +33,22 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     wide = machine.registers >= 32
     narrow = wide and machine.lanes == 4  # a vector of sums takes a broadcast for four results only
     if s.rows == 1:
-        rows, vectors = 1, 4 if narrow else 2
+        rows, vectors = 1, _balanced(panels, 4 if narrow else 2, machine.threads)
     else:
         rows, vectors = 4 if wide else 2, 4 if narrow and not by_blocks(machine) else 2
     return min(rows, s.rows), min(vectors, panels)
+
+
+def _balanced(panels: int, most: int, threads: int) -> int:
+    """How many panels a tile has, at most ``most``, so that the thread with the most of them has as few as possible."""
+    if threads == 1:
+        return most
+
+    def heaviest(vectors: int) -> int:
+        tiles = ceil(panels / vectors)
+        return ceil(tiles / threads) * vectors
+
+    return min(range(most, 0, -1), key=heaviest)
 
 
 @lru_cache(maxsize=256)
@@ -52,8 +66,9 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
     for first, count, vectors in _runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
             panel, partial = j * vectors + first, first == s.outputs // p.lanes
+            few = machine.threads > 1 and count < enough(machine.threads) and s.rows % height == 0
             for top, times, rows in _segments(s.rows, height):
-                with k.loop("i", times) as i:
+                with k.loop("i", times, kind="parallel" if few and times > 1 else "serial") as i:
                     product.tile(i * rows + top, rows, panel, vectors, partial=partial)
     return k.done()
 
