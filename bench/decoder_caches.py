@@ -18,12 +18,14 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
-from language_models import PIECE, write
+from language_models import SIZES, write
 
 import tenon
 from tenon.network.graph.graph import Array
 
 TYPES = ("fp32", "fp16", "bf16", "int8")
+PIECE = 64
+"""Tokens of a run of a prompt."""
 
 
 def filled(engine: tenon.Engine, text: Array, behind: int) -> None:
@@ -70,7 +72,7 @@ def main() -> None:
     parser.add_argument("--text", type=int, default=512)
     given = parser.parse_args()
     if given.write:
-        write(given.model, given.write)
+        write(given.model, given.write, SIZES["135m"])
     room = max(given.behind) + PIECE
     text = np.random.default_rng(0).integers(0, 1000, max(room, given.text))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

@@ -266,6 +266,10 @@ class Options:
     """Tokens that the caches of a language model have room for, where no shapes are given.  None: as many as the model
     was trained for, at most 2048."""
 
+    sequences: Annotated[int, least(1), most(256)] = 1
+    """Texts that a language model goes on with at the same time, each with caches of its own: a run has tokens of
+    several, for which the weights are read once."""
+
     cache_type: CacheType = "fp32"
     """How the caches of a language model store keys and values, on processors; all arithmetic stays in f32.  fp16 and
     bf16 take half the memory, int8, with a scale for each key and each value of a head, a little more than a
@@ -417,6 +421,7 @@ class OptionKeywords(TypedDict, total=False):
     max_weights: int | None
     ram: int | str | None
     context: int | None
+    sequences: int | None
     cache_type: CacheType | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None

@@ -214,7 +214,7 @@ def _compiled(
     read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
     imported = cast(Graph, whole[0]) if read is None else read.graph
     if read is not None and not any(all_shapes) and is_open_decoder(imported):
-        entries = decoder_shapes(imported, chosen.context)
+        entries = decoder_shapes(imported, chosen.context, sequences=chosen.sequences)
         del imported, read  # with their weights
         return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
     if imported.incomplete:
@@ -245,7 +245,7 @@ def _compiled(
     preprocessing = described(graphs[0], preprocess)
     graphs = [with_states(with_cache_type(bound, chosen.cache_type), chosen.states) for bound in graphs]
     rewind = None
-    if chosen.size_classes == 1:
+    if chosen.size_classes == 1 and chosen.sequences == 1:
         graphs, rewind = with_rings(graphs)
     graphs = [chosen_by_size(own[0], own[1:]) for own in by_class(graphs, classes)]
     check_alike(graphs)

@@ -332,6 +332,10 @@ class RunOptions(BuildOptions):
         int | None,
         typer.Option("--context", min=2, help="Tokens that the caches of a language model have room for."),
     ] = None
+    sequences: Annotated[
+        int | None,
+        typer.Option("--sequences", min=1, help="Texts that a language model goes on with at the same time."),
+    ] = None
     cache_type: Annotated[
         str | None,
         typer.Option("--cache-type", help="How the caches of a language model store keys and values."),

@@ -63,6 +63,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "--range",
         "--context",
         "--cache-type",
+        "--sequences",
     ),
     "Input": (
         "--image",
@@ -187,6 +188,7 @@ DEFAULTS: dict[str, str] = {
     "--c99": "gnu",
     "--camera": NONE,
     "--cache-type": "fp32",
+    "--sequences": "1",
     "--channels": "as the model states, else rgb",
     "--cluster": "this process",
     "--code-section": ".text...",

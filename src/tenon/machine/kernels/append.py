@@ -30,3 +30,31 @@ def append(
             with k.loop("v", iterations) as v:
                 y.vec(width)[o, row, v + start // width] = x.vec(width)[o, i, v + start // width]
     return k.done()
+
+
+@lru_cache(maxsize=256)
+def append_to_slots(
+    slots: int, dims: tuple[int, int, int], count: int, dtype: DType, machine: Machine, positions: int = 0
+) -> Kernel:
+    """y[slot[i], h, at[i]] = x[h, i] for the first n rows; ``dims`` are heads, extent and elements of a row.  Where
+    there are ``positions``, at[i] is below these and counts modulo the extent.  Parameters: x [heads, count, elements],
+    at (i64 [count]), slot (i64 [count]), n (i64 [1]), y [slots, *dims]."""
+    heads, extent, inner = dims
+    k = Builder(f"append_to_slots_{heads}x{count}x{inner}", f"Rows of {inner} elements written to places of their own")
+    x = k.param("x", heads, count, inner, dtype=dtype)
+    at, slot = (k.param(name, count, dtype=I64) for name in ("at", "slot"))
+    number = k.param("n", 1, dtype=I64)
+    y = k.param("y", slots, heads, extent, inner, dtype=dtype, out=True)
+    with (
+        k.loop("h", heads, kind="parallel") as h,
+        k.bind("n", number[0], count + 1) as n,
+        k.loop("i", count, n) as i,
+        k.bind("s", slot[i], slots) as s,
+        k.bind("p", at[i], positions or extent) as position,
+    ):
+        row = position % extent if positions else position
+        for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
+            with k.loop("v", iterations) as v:
+                column = v + start // width
+                y.vec(width)[s, h, row, column] = x.vec(width)[h, i, column]
+    return k.done()

@@ -49,6 +49,7 @@ class HeadSizes:
     past: bool = False
     rows_first: bool = False  # queries are [batch, queries, count, depth]
     most_past: int | None = None  # keys of the past that count at most; all keys where nothing else is said
+    slots: int = 0  # tables of keys and values, of which each of ``batch`` names one, with a past of its own
     ring: bool = False  # the key of position p is at p modulo ``keys``; needs ``past`` and ``window``
     cache: DType | None = None  # the type of keys and values where it is another than ``dtype``
 

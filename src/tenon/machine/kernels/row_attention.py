@@ -69,6 +69,7 @@ class _RowAttention:
     scores: Tensor
     sums: Tensor
     batch: Index
+    table: Index
     head: Index
     at: tuple[Index, ...]
     past: Index
@@ -81,7 +82,8 @@ class _RowAttention:
 def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     """Parameters: queries [batch, shared, group, depth], keys [batch, shared, keys, depth] and values [..., channels];
     where ``s`` says so the mask, the number of keys (i64 [1]), the keys before the query (i64 [1]), the scales of keys
-    and those of values (f32 [batch, shared, keys]);
+    and those of values (f32 [batch, shared, keys]), with slots, of which there are then as many tables of keys, values
+    and scales, those of each part (i64 [batch], as the keys before it are);
     ``row_scratch``; the results [batch, shared, group, channels], or ``parts_shapes`` for several parts."""
     k = Builder(
         f"row_attention_{s.batch * s.count}x{s.keys}x{s.depth}",
@@ -89,12 +91,15 @@ def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     )
     shared = s.count // s.group
     q = k.param("q", s.batch, shared, s.group, s.depth, dtype=s.dtype)
-    keys = k.param("k", s.batch, shared, s.keys, s.depth, dtype=s.stored)
-    values = k.param("v", s.batch, shared, s.keys, s.channels, dtype=s.stored)
+    tables = s.slots or s.batch
+    keys = k.param("k", tables, shared, s.keys, s.depth, dtype=s.stored)
+    values = k.param("v", tables, shared, s.keys, s.channels, dtype=s.stored)
     m = s.mask
     mask = None if m is None else k.param("m", m.batch, m.heads, m.keys, dtype=m.dtype)
-    numbers = [k.param(name, 1, dtype=I64) for name, given in (("length", s.length), ("past", s.past)) if given]
-    scales = tuple(k.param(name, s.batch, shared, s.keys) for name in ("ks", "vs") if s.scaled)
+    given_numbers = [name for name, given in (("length", s.length), ("past", s.past)) if given]
+    numbers = [k.param(name, s.batch if s.slots else 1, dtype=I64) for name in given_numbers]
+    scales = tuple(k.param(name, tables, shared, s.keys) for name in ("ks", "vs") if s.scaled)
+    slots = k.param("slots", s.batch, dtype=I64) if s.slots else None
     scores, *own = (k.param(name, *shape, scratch=True) for name, shape in row_scratch(s, parts))
     shapes = [("y", (s.batch, shared, s.group, s.channels))] if parts == 1 else parts_shapes(s, parts)
     results = [k.param(name, *shape, dtype=s.dtype if parts == 1 else F32, out=True) for name, shape in shapes]
@@ -102,18 +107,21 @@ def row_attention(s: HeadSizes, machine: Machine, parts: int = 1) -> Kernel:
     each = -(-s.keys // (BLOCK * parts))
     with ExitStack() as stack:
         ranges = [n for n, given in ((s.keys + 1, s.length), (s.pasts, s.past)) if given]
+        b = stack.enter_context(k.loop("b", s.batch, kind=kinds[0])) if s.slots else Index()
         counts = [
-            stack.enter_context(k.bind("count", number[0], most)) for number, most in zip(numbers, ranges, strict=True)
+            stack.enter_context(k.bind("count", number[b], most)) for number, most in zip(numbers, ranges, strict=True)
         ]
+        table = b if slots is None else stack.enter_context(k.bind("slot", slots[b], s.slots))
         past = counts[-1] if s.past else Index()
         limits = [Index((), s.keys), *(counts[:1] if s.length else ()), *([past + 1] if s.causal else ())]
-        b = stack.enter_context(k.loop("b", s.batch, kind=kinds[0]))
+        if slots is None:
+            b = table = stack.enter_context(k.loop("b", s.batch, kind=kinds[0]))
         h = stack.enter_context(k.loop("h", shared, kind=kinds[1]))
         c = stack.enter_context(k.loop("p", parts, kind=inside)) if parts > 1 else Index()
         top, whole = (k.local(name, s.group) for name in ("top", "total"))
         sums, at = (own[0], ()) if parts == 1 else (results[0], (b, h, c))
         operands, room = (q, keys, values, scales, mask), (scores, sums)
-        p = _RowAttention(k, s, machine, *operands, *room, b, h, at, past, tuple(limits), top, whole)
+        p = _RowAttention(k, s, machine, *operands, *room, b, table, h, at, past, tuple(limits), top, whole)
         _attend(p, c * each, each)
         if parts == 1:
             _store(p, results[0])
@@ -164,7 +172,7 @@ def _products(p: _RowAttention, key: Index, first: int, count: int) -> list[Expr
 
     def parts(at: Index, lanes: int) -> list[Expr]:
         queries = [loaded(p.q.vec(lanes)[p.batch, p.head, first + i, at // lanes]) for i in range(count)]
-        own = as_f32(p.keys.vec(lanes)[p.batch, p.head, key, at // lanes])
+        own = as_f32(p.keys.vec(lanes)[p.table, p.head, key, at // lanes])
         own = p.k.let("w", own) if count > 1 else own
         return [query * own for query in queries]
 
@@ -176,7 +184,7 @@ def _score(p: _RowAttention, row: int, key: Index, product: Expr) -> Expr:
     s = p.s
     score = product * s.scale
     if s.scaled:
-        score = score * p.scales[0][p.batch, p.head, key]
+        score = score * p.scales[0][p.table, p.head, key]
     if s.softcap:
         score = math.tanh(score * (1 / s.softcap)) * s.softcap
     if p.mask is not None:
@@ -239,10 +247,10 @@ def _add_tile(
         for v in range(vecs):
             acc[i, v] = sums[(*p.at, row + i, column + v)] * broadcast(factor, lanes)
     with k.loop("j", *_counts(p, first)) as j:
-        parts = [k.let("w", as_f32(values[p.batch, p.head, first + j, column + v])) for v in range(vecs)]
+        parts = [k.let("w", as_f32(values[p.table, p.head, first + j, column + v])) for v in range(vecs)]
         for i in range(len(factors)):
             e = p.scores[row + i, j]
-            e = e * p.scales[1][p.batch, p.head, first + j] if p.s.scaled else e
+            e = e * p.scales[1][p.table, p.head, first + j] if p.s.scaled else e
             e = k.let("e", broadcast(e, lanes))
             for v, value in enumerate(parts):
                 acc[i, v] = acc[i, v] + e * value

@@ -15,11 +15,14 @@ def is_open_decoder(graph: Graph) -> bool:
     return decodes and (graph.default_sizes or not all(value.type.bound for value in graph.inputs))
 
 
-def decoder_shapes(graph: Graph, context: int | None = None, chunk: int | None = None) -> list[dict[str, str | int]]:
+def decoder_shapes(
+    graph: Graph, context: int | None = None, chunk: int | None = None, sequences: int = 1
+) -> list[dict[str, str | int]]:
     """The shapes of both entry points, for a graph whose dimensions are not bound yet: of a token first.
 
-    ``context`` is the room of the caches; None: that of the model, at most ``CONTEXT``.  Raises InputError for a graph
-    that has no dimensions for tokens and caches, and for too small numbers.
+    ``context`` is the room of the caches; None: that of the model, at most ``CONTEXT``.  With several ``sequences`` the
+    first one is of a token of each.  Raises InputError for a graph that has no dimensions for tokens and caches, or has
+    one sequence only, and for too small numbers.
     """
     text = graph.text
     if text is None or text.kind != "decoder":
@@ -29,6 +32,15 @@ def decoder_shapes(graph: Graph, context: int | None = None, chunk: int | None =
     if room < 2 or most < 1:
         raise InputError(f"context={room}: the caches need room for two tokens at least")
     names = _dimensions(graph, text.ports["tokens"])
+    if sequences > 1:
+        if not graph.default_sizes:
+            raise InputError(
+                f"{graph.source or graph.name}: its caches have one sequence: leave out sequences={sequences} "
+                "(--sequences), which decoders of GGUF and safetensors take"
+            )
+        counts: dict[str, str | int] = {"sequences": sequences, "answers": f"1..{sequences}"}
+        lengths = dict.fromkeys((min(sequences, room), max(most, min(sequences, room))))
+        return [{**counts, names.length: f"1..{n}", names.past: f"0..{room - n}"} for n in lengths]
     batch = {names.batch: 1} if names.batch else {}
     masks = dict.fromkeys(names.masks, f"1..{room}")
     return [{**batch, **masks, names.length: f"1..{n}", names.past: f"0..{room - n}"} for n in (1, most)]

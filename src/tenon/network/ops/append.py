@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels.append import append
+from tenon.machine.kernels.append import append, append_to_slots
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
@@ -26,16 +26,25 @@ class Append(Operator):
     The data has room behind its true extent: the result has its shape, and rows of ``new`` that would lie past its end
     are not written.  An extent below 0 or past the end counts as the nearest of the two.  With ``positions`` the data
     is a ring: row number n, below ``positions``, is written at n modulo the data's extent.
+
+    Two more inputs are for several sequences: the slot of each row, i64 [rows], and how many rows there are.  The data
+    is [slots, heads, room, n], ``new`` [1, heads, rows, n], and the extent, i64 [rows], is the place of each row.
     """
 
     axis: int = 0
     positions: int = 0
-    arity: ClassVar[tuple[int, int]] = (3, 3)
+    arity: ClassVar[tuple[int, int]] = (3, 5)
     internal: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        x, new, extent = typed(inputs)
+        x, new, extent, *slots = typed(inputs)
+        if slots:
+            fits = x.rank == new.rank == 4 and (1, x.dims[1], x.dims[3]) == (new.dims[0], new.dims[1], new.dims[3])
+            rows = TensorType(I64, (new.dims[2],)) if fits else None
+            if extent != rows or slots != [rows, TensorType(I64, ())] or x.dtype is not new.dtype:
+                raise ShapeError(f"Append: {new} at {extent} does not fit the slots {x}")
+            return (x,)
         axis = normal_axis(self.name, self.axis, x.rank)
         if (x.dtype, x.rank) != (new.dtype, new.rank) or any(
             a != b for d, (a, b) in enumerate(zip(x.dims, new.dims, strict=True)) if d != axis
@@ -45,7 +54,14 @@ class Append(Operator):
             raise ShapeError(f"Append: the extent {extent} must be one i64")
         return (TensorType(x.dtype, x.dims, quant=x.quant),)
 
-    def reference(self, x: Array, new: Array, extent: Array) -> Array:
+    def reference(self, x: Array, new: Array, extent: Array, *slots: Array) -> Array:
+        if slots:
+            y = x.copy()
+            for i in range(min(max(int(slots[1]), 0), new.shape[2])):
+                slot = min(max(int(slots[0][i]), 0), len(x) - 1)
+                place = min(max(int(extent[i]), 0), (self.positions or x.shape[2]) - 1)
+                y[slot, :, place % x.shape[2]] = new[0, :, i]
+            return y
         axis, y = self.axis % x.ndim, x.copy()
         most = self.positions or x.shape[axis]
         start = min(max(int(extent.item()), 0), most)
@@ -55,6 +71,8 @@ class Append(Operator):
         return y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        if len(inputs) > 3:
+            return None
         if axis == self.axis % outputs[0].rank:
             return Reach(axis), None, None
         return Reach(axis), Reach(axis), None
@@ -65,7 +83,11 @@ class Append(Operator):
     def lower(self, site: Site) -> list[Step]:
         x, new = site.input(0), site.input(1)
         steps = [copied(site)] if x.size and 0 not in site.placed else []
-        if new.size and x.size:
+        if len(site.inputs) > 3 and new.size and x.size:
+            shape = (x.dims[1], x.dims[2], x.dims[3])
+            kernel = append_to_slots(x.dims[0], shape, new.dims[2], x.dtype, site.machine, self.positions)
+            steps.append(Step(kernel, (*(Input(i) for i in range(1, 5)), Output())))
+        elif new.size and x.size:
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
             kernel = append(outer, extent, new.dims[self.axis % x.rank], inner, x.dtype, site.machine, self.positions)
             steps.append(Step(kernel, (Input(1), Input(2), Output())))
@@ -81,3 +103,7 @@ class Append(Operator):
         yield Case(cls(), (integers, -integers[:2], np.array(-3)), label="below_zero")
         for start in (2, 30, 37):
             yield Case(cls(1, 39), ((2, 7, 5), (2, 4, 5), np.array(start)), label=f"ring_{start}")
+        slots = (np.array([1, 2, 0, 1]), np.array(3))
+        places = np.array([4, 0, 6, 5])
+        yield Case(cls(2), ((3, 2, 7, 19), (1, 2, 4, 19), places, *slots), label="slots")
+        yield Case(cls(2, 13), ((3, 2, 7, 19), (1, 2, 4, 19), places * 2, *slots), label="slots_ring")

@@ -36,26 +36,33 @@ class CachedAttention(Operator):
 
     With ``positions`` the cache is a ring with room for ``window`` and length tokens at least: the key of position p,
     which is below ``positions``, lies at p modulo room, and what lies there of tokens before the window is not seen.
+
+    Input 6, if there is one, is the slot of each query, i64 [length]: keys, values and scales are then those of several
+    sequences, [slots, key heads, room, depth], and ``past`` has the number of tokens before each query, i64 [length].
     """
 
     scale: float = 1.0
     window: int = 0
     softcap: float = 0.0
     positions: int = 0
-    arity: ClassVar[tuple[int, int]] = (4, 6)
+    arity: ClassVar[tuple[int, int]] = (4, 7)
     internal: ClassVar[bool] = True
     widens: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        q, k, v, past, *scales = typed(inputs)
-        fits = q.rank == k.rank == 4 and k.dims == v.dims and q.dims[0] == k.dims[0] == 1 and q.dims[3] == k.dims[3]
+        q, k, v, past, *scales = typed([x for x in inputs[:6] if x is not None])
+        slots = inputs[6] if len(inputs) > 6 else None
+        one = q.dims[0] == 1 and (k.dims[0] == 1 or slots is not None)
+        fits = q.rank == k.rank == 4 and k.dims == v.dims and one and q.dims[3] == k.dims[3]
         if not fits or not k.dims[1] or q.dims[2] % k.dims[1] or q.dtype is not F32:
             raise ShapeError(f"CachedAttention: {list(q.dims)}, {list(k.dims)} and {list(v.dims)} do not fit")
         wanted = TensorType(F32, (*k.dims[:3], 1))
         if k.dtype is not v.dtype or scales != [wanted] * (2 if k.dtype is DType.I8 else 0) or k.dtype not in STORED:
             raise ShapeError(f"CachedAttention: keys {k} and values {v} with {len(scales)} scales cannot be read")
-        if past.dtype is not I64 or past.size != 1 or q.dims[1] > k.dims[2]:
+        rows = TensorType(I64, (q.dims[1],))
+        single = past.dtype is I64 and past.size == 1 and q.dims[1] <= k.dims[2]
+        if not single if slots is None else (past, slots.type) != (rows, rows):
             raise ShapeError(f"CachedAttention: {q.dims[1]} queries with {past} tokens before them do not fit {k}")
         if self.positions and not 0 < self.window <= k.dims[2] - q.dims[1] + 1 <= self.positions - q.dims[1] + 1:
             raise ShapeError(f"CachedAttention: a window of {self.window} and {q.dims[1]} queries do not fit {k}")
@@ -64,7 +71,14 @@ class CachedAttention(Operator):
     def at_run_time(self, node: SizedNode) -> Sequence[Value]:
         return node.same(node.extents(0))
 
-    def reference(self, q: Array, k: Array, v: Array, past: Array, *scales: Array) -> Array:
+    def reference(self, q: Array, k: Array, v: Array, past: Array, *others: Array | None) -> Array:
+        scales = [a for a in others[:2] if a is not None]
+        if len(others) > 2 and (slots := others[2]) is not None:
+            rows = []
+            for i, number in enumerate(np.clip(slots, 0, len(k) - 1)):
+                own = [a[number : number + 1] for a in (k, v)]
+                rows.append(self.reference(q[:, i : i + 1], *own, past[i], *(a[number : number + 1] for a in scales)))
+            return np.concatenate(rows, axis=1)
         _, length, heads, _ = q.shape
         k, v = (a.astype(np.float32) for a in (k, v))
         if scales:
@@ -86,28 +100,32 @@ class CachedAttention(Operator):
         return y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        return (Reach(1), *[None] * (len(inputs) - 1)) if axis == 1 else None
+        rows = Reach(0) if len(inputs) > 6 else None
+        return (Reach(1), *(rows if i in (3, 6) else None for i in range(1, len(inputs)))) if axis == 1 else None
 
     def lower(self, site: Site) -> list[Step]:
         (_, length, heads, depth), (_, shared, room, _) = site.input(0).dims, site.input(1).dims
+        several = len(site.inputs) > 6
         s = HeadSizes(
             heads,
-            length,
+            1 if several else length,
             room,
             depth,
             self.scale,
             merged=True,
+            batch=length if several else 1,
+            slots=site.input(1).dims[0] if several else 0,
             group=heads // shared,
             causal=True,
             window=self.window,
             softcap=self.softcap,
             past=True,
             rows_first=True,
-            most_past=(self.positions or room) - length,
+            most_past=(self.positions or room) - (1 if several else length),
             ring=self.positions > 0,
             cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
-        operands = [Input(i) for i in range(len(site.inputs))]
+        operands = [Input(i) for i, value in enumerate(site.inputs) if value is not None]
         return attention_steps(s, operands, site.machine) if site.output.size else []
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -133,3 +151,11 @@ class CachedAttention(Operator):
             for dtype in (DType.F16, DType.BF16):
                 narrow = (DType.F32, dtype, dtype)
                 yield Case(cls(0.3), (queries, *caches, before), label=f"{dtype}_{length}", dtypes=narrow)
+        pasts, slots = np.array([17, 3, 0, 20, 4]), np.array([2, 0, 1, 0, 0])
+        queries, tables = (1, 5, 6, 12), ((3, 2, 21, 12), (3, 2, 21, 12))
+        yield Case(cls(0.3), (queries, *tables, pasts, None, None, slots), label="slots")
+        ringed = np.array([70, 3, 0, 94, 21])
+        yield Case(cls(0.3, 13, 0.0, 96), (queries, *tables, ringed, None, None, slots), label="slots_ring")
+        codes = [rng.integers(-127, 128, (3, 2, 21, 12)).astype(np.int8) for _ in "kv"]
+        scales = [rng.uniform(0.5, 2, (3, 2, 21, 1)).astype(np.float32) / 127 for _ in "kv"]
+        yield Case(cls(0.3), (queries, *codes, pasts, *scales, slots), label="slots_bytes")

@@ -31,11 +31,12 @@ def with_cache_type(graph: Graph, cache_type: CacheType) -> Graph:
         return graph
     new, changed = graph.copy(), False
     for node in new:
-        if isinstance(node.op, CachedAttention) and len(node.inputs) == 4:
+        if isinstance(node.op, CachedAttention) and not any(node.inputs[4:6]):
             writers = [_writer(new, node, value) for value in node.inputs[1:3]]
             if None not in writers:
                 scales = [_narrowed(new, writer, TYPES[cache_type]) for writer in writers if writer is not None]
-                new.rewire(node, (*node.inputs, *(scale for scale in scales if scale is not None)))
+                if None not in scales:
+                    new.rewire(node, (*node.inputs[:4], *scales, *node.inputs[6:]))
                 new.infer(node)
                 changed = True
     if not changed:
@@ -58,7 +59,7 @@ def _writer(graph: Graph, reader: Node, present: Value | None) -> Node | None:
 
 def _narrowed(graph: Graph, writer: Node, dtype: DType) -> Value | None:
     """Let a node write rows of ``dtype``; the scales of all rows if they have any."""
-    cache, rows, past = writer.inputs
+    cache, rows, *places = writer.inputs
     (present,) = writer.outputs
     assert cache is not None
     names = Names(graph)
@@ -66,12 +67,12 @@ def _narrowed(graph: Graph, writer: Node, dtype: DType) -> Value | None:
     op = RowQuantize() if dtype is DType.I8 else Cast(dtype.value)
     rounded = graph.add(op, [rows], [names.fresh(f"{n}_rows") for n in kinds], writer.origin, before=writer).outputs
     cache.type = replace(cache.type, dtype=dtype)
-    graph.rewire(writer, (cache, rounded[0], past))
+    graph.rewire(writer, (cache, rounded[0], *places))
     graph.infer(writer)
     if dtype is not DType.I8:
         return None
     scales = graph.add_input(f"{cache.name}{SCALE}", TensorType(F32, (*cache.type.dims[:-1], 1)))
-    inputs = (scales, rounded[1], past)
+    inputs = (scales, rounded[1], *places)
     (after,) = graph.add(writer.op, inputs, [f"{present.name}{SCALE}"], writer.origin, before=writer).outputs
     graph.outputs.append(after)
     for old, value in ((cache, scales), (present, after)):

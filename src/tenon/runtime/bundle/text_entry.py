@@ -258,6 +258,8 @@ def _words(manifest: Manifest, model: TextModel) -> dict[str, object]:
     bindings, name = manifest.every_binding(), manifest.name
     if model.kind != "decoder" or model.tokenizer is None:
         raise InputError(f"'{name}' is no language model with a tokenizer: leave out --emit text")
+    if not all(counts_of_states(binding.inputs) for binding in bindings):
+        raise InputError(f"'{name}' has several sequences: leave out --emit text and exe, or sequences (--sequences)")
     entries = [_Places(binding, model) for binding in bindings]
     threaded = manifest.threads > 1
     regions = "text->constantWeight, text->mutableWeight, text->activations"

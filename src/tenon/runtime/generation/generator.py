@@ -21,6 +21,8 @@ from tenon.runtime.bundle.manifest import FILE
 from tenon.runtime.engine import Engine, open_bundle
 from tenon.runtime.generation.completion import Completion, Finish, TokenScore
 from tenon.runtime.generation.decoder import Decoder
+from tenon.runtime.generation.sequences import SequenceDecoder, has_sequences
+from tenon.runtime.generation.text_batch import TextBatch
 from tenon.runtime.text.chat_template import Messages, conversation, special_names
 from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, schema_grammar
 from tenon.runtime.text.sampling import Sampling, TokenSampler, logarithms
@@ -50,7 +52,7 @@ class SamplingKeywords(TypedDict, total=False):
 
 
 class Generator:
-    """Generates text with a language model, one text at a time.
+    """Generates text with a language model, one text at a time, or as many as it is compiled for (``sequences``).
 
         generator = tenon.Generator("model.gguf", threads=4)
         print(generator.generate("Once upon a time", max_tokens=50).text)
@@ -71,7 +73,18 @@ class Generator:
             raise InputError(f"'{self.engine.name}' is no language model that predicts tokens")
         self.text: TextModel = text
         self.tokenizer = TextTokenizer.of(text)
-        self._decoder = Decoder(self.engine, text)
+        self._decoder: Decoder | SequenceDecoder
+        self._batch: TextBatch | None = None
+        if has_sequences(self.engine):
+            self._decoder = SequenceDecoder(self.engine, text)
+            self._batch = TextBatch(self._decoder)
+        else:
+            self._decoder = Decoder(self.engine, text)
+
+    @property
+    def sequences(self) -> int:
+        """How many texts are generated at the same time."""
+        return self._decoder.count if isinstance(self._decoder, SequenceDecoder) else 1
 
     @property
     def context(self) -> int:
@@ -142,6 +155,34 @@ class Generator:
         limit = self.context if max_tokens is None else max_tokens
         return Generation(self, self.tokens_of(prompt), how, TextStream(ends), state, limit, logprobs)
 
+    def generate_all(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] | str = (),
+        grammar: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        logprobs: int | None = None,
+        **sampling: Unpack[SamplingKeywords],
+    ) -> list[Completion]:
+        """Go on with several prompts, or often with one: ``[prompt] * 4``.
+
+        A model compiled with ``sequences`` generates so many texts at the same time.  The arguments are those of
+        ``generate``; the seed of each text is one more than that of the text before it.
+        """
+        streams, seed = list[Generation](), sampling.pop("seed", None)
+        for number, prompt in enumerate(prompts):
+            own: SamplingKeywords = {**sampling, "seed": None if seed is None else seed + number}
+            streams.append(
+                self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, logprobs=logprobs, **own)
+            )
+        left = list(streams)
+        while left:
+            for stream in left[: self.sequences]:
+                if next(stream, None) is None:
+                    left.remove(stream)
+        return [stream.completion for stream in streams]
+
     def close(self) -> None:
         """Close the engine."""
         self.engine.close()
@@ -172,12 +213,14 @@ class Generation:
         logprobs: int | None = None,
     ) -> None:
         self._top, self._scores = logprobs, list[TokenScore]()
-        self._generator, self._decoder = generator, generator._decoder
+        self._generator = generator
         self._sampler, self._stream, self._grammar, self._limit = TokenSampler(sampling, prompt), stream, grammar, limit
-        self._prompt = prompt
-        self._tokens = list[int]()
+        self.prompt, self.ended = prompt, False
+        self._tokens, self._text, self._given = list[int](), "", 0
+        self._began = self._prompted = 0.0
         self.completion = Completion("", (), "length", len(prompt), 0, 0.0, 0.0)
-        self._pieces = self._run()
+        batch = generator._batch
+        self._pieces = self._run() if batch is None else batch.pieces(self)
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -186,25 +229,41 @@ class Generation:
         return next(self._pieces)
 
     def _run(self) -> Iterator[str]:
-        began = perf_counter()
-        kept = self._decoder.keep(self._prompt)
-        logits = self._decoder.run(self._prompt[kept:])
-        prompted = perf_counter()
-        self.completion = replace(self.completion, reused_tokens=kept, prompt_seconds=prompted - began)
-        text, finish = "", None
-        while finish is None:
-            finish, piece = self._next(logits)
-            text += piece
-            seconds, tokens = perf_counter() - prompted, tuple(self._tokens)
-            shown = finish or "length"
-            done = replace(self.completion, text=text, tokens=tokens, finish=shown, seconds=seconds)
-            self.completion = replace(done, scores=tuple(self._scores))
-            if piece:
+        decoder = self._generator._decoder
+        assert isinstance(decoder, Decoder)
+        kept = decoder.keep(self.prompt)
+        self.begin(kept)
+        following = self.prompt[kept:]
+        while following:
+            following = self.receive(decoder.run(following), len(decoder.tokens), decoder.room)
+            if piece := self.taken():
                 yield piece
-            if finish is None:
-                logits = self._decoder.run(self._tokens[-1:])
 
-    def _next(self, logits: Array) -> tuple[Finish | None, str]:
+    def begin(self, kept: int) -> None:
+        """``kept`` tokens of the prompt are in the caches already."""
+        self._began = perf_counter()
+        self.completion = replace(self.completion, reused_tokens=kept)
+
+    def taken(self) -> str:
+        """The text that was generated since this was asked."""
+        piece, self._given = self._text[self._given :], len(self._text)
+        return piece
+
+    def receive(self, logits: Array, used: int, room: int) -> list[int]:
+        """The next token by its logits, in a list; none if the text has ended.  ``used`` tokens are in the caches, of
+        at most ``room``."""
+        if not self._prompted:
+            self._prompted = perf_counter()
+            self.completion = replace(self.completion, prompt_seconds=self._prompted - self._began)
+        finish, piece = self._next(logits, full=used >= room)
+        self._text += piece
+        seconds, tokens = perf_counter() - self._prompted, tuple(self._tokens)
+        shown = finish or "length"
+        done = replace(self.completion, text=self._text, tokens=tokens, finish=shown, seconds=seconds)
+        self.completion, self.ended = replace(done, scores=tuple(self._scores)), finish is not None
+        return [] if self.ended else self._tokens[-1:]
+
+    def _next(self, logits: Array, *, full: bool) -> tuple[Finish | None, str]:
         """The text of the next token, and why the text ends with it, if it does."""
         if len(self._tokens) >= self._limit:
             return self._ended("length")
@@ -220,9 +279,7 @@ class Generation:
             return self._ended("stop", piece)
         if len(self._tokens) >= self._limit:
             return self._ended("length", piece)
-        if len(self._decoder.tokens) >= self._decoder.room:
-            return self._ended("context", piece)
-        return None, piece
+        return self._ended("context", piece) if full else (None, piece)
 
     def _ended(self, why: Finish, piece: str = "") -> tuple[Finish, str]:
         return why, piece + self._stream.finish()

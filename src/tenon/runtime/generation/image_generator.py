@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
+from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.generation.generator import Generator, Prompt
 from tenon.runtime.text.chat_template import conversation, special_names
 
@@ -32,8 +33,10 @@ class ImageGenerator(Generator):
 
     def look(self, features: Array) -> None:
         """Read an image, by the rows f32 [n, width] that its tower gives; what was said of another one is forgotten."""
-        self._decoder.reset()
-        self._decoder.image = features
+        decoder = self._decoder
+        assert isinstance(decoder, Decoder)  # as the port for images says
+        decoder.reset()
+        decoder.image = features
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt, and numbers behind the vocabulary for the rows of the image.  Raises as

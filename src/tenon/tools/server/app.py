@@ -104,7 +104,8 @@ class _Service:
 
     def __init__(self, model: Generator | Embedder, name: str, limits: ServerLimits) -> None:
         self._model, self._name, self._limits = model, name, limits
-        self._turns, self._created = Turns(limits.queue), int(time.time())
+        count = model.sequences if isinstance(model, Generator) else 1
+        self._turns, self._created = Turns(limits.queue, count), int(time.time())
 
     async def health(self, request: Request) -> Response:
         from starlette.responses import JSONResponse
@@ -227,13 +228,19 @@ class _Service:
         return text_logprobs(scores[first:], bytes_of, offset)
 
     async def _pieces(self, choices: Sequence[_Choice]) -> AsyncIterator[tuple[_Choice, str]]:
-        """The pieces of texts, generated one after another in another thread when it is the request's turn."""
+        """The pieces of texts, generated in other threads when it is the request's turn: at the same time if the model
+        has several sequences, else one after another."""
         from starlette.concurrency import run_in_threadpool
 
         async with self._turns.turn():
-            for choice in choices:
-                while (piece := await run_in_threadpool(next, choice.generation, None)) is not None:
-                    yield choice, piece
+            left = list(choices)
+            while left:
+                for choice in left[: self._generator.sequences]:
+                    piece = await run_in_threadpool(next, choice.generation, None)
+                    if piece is None:
+                        left.remove(choice)
+                    else:
+                        yield choice, piece
 
     async def _events(self, choices: Sequence[_Choice], answer: ApiAnswer, *, with_usage: bool) -> AsyncIterator[bytes]:
         """The pieces as server-sent events; an error is one, too, as the answer has begun already."""

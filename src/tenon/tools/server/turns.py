@@ -1,4 +1,4 @@
-"""One text at a time: requests wait for their turn."""
+"""As many requests at a time as the model answers: the others wait for their turn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tenon.tools.server.api_errors import ApiError
 
 
 class Turns:
-    """A queue in front of the generator, of at most ``limit`` waiting requests."""
+    """A queue in front of the generator, of at most ``limit`` waiting requests, ``count`` of which are answered."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, count: int = 1) -> None:
         self._limit, self._waiting = limit, 0
-        self._lock = asyncio.Lock()
+        self._lock = asyncio.Semaphore(count)
 
     def check(self) -> None:
         """Raises ApiError (429) if no further request can wait."""

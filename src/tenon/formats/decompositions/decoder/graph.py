@@ -3,6 +3,10 @@
 Ports are ``tokens`` i64 [1, length], caches ``past_key_values.N.key`` and ``.value`` f32 [1, key heads, past, depth]
 with ``present.N.key`` and ``.value`` after them, and ``logits`` f32 [1, 1, vocabulary] of the last token.  ``length``
 and ``past`` are dimensions that every run chooses.
+
+With a number of ``sequences`` a run has tokens of several: caches are [sequences, key heads, room, depth], ``slots``
+and ``positions`` i64 [length] say where each token belongs.  ``rows`` i64 [answers] are the tokens whose logits are
+given, [1, answers, vocabulary]; ``answers`` is a dimension, too.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ IMAGES = "image_features"
 PORTS = {name: name for name in (TOKENS, LOGITS, LENGTH, PAST)}
 """Names of inputs, outputs and sizes by their roles (``graph.text_model``)."""
 
+SEQUENCES, SLOTS, POSITIONS, ROWS, ANSWERS = "sequences", "slots", "positions", "rows", "answers"
+"""Names of inputs and dimensions where a run has tokens of several sequences."""
+
 CHUNK, ROOM = 64, 2048
 """The most tokens of a run, and of the cache, where nothing else is said."""
 
@@ -37,8 +44,14 @@ def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: Decoder
     caches = [f"{i}.{part}" for i in range(len(config.layers)) for part in ("key", "value")]
     given = {LENGTH, PAST} & set(builder.shapes)
     builder.shapes.update(_default_sizes(builder.shapes, config.context))
-    cache = TensorType(F32, (1, config.key_heads, PAST, config.depth))
-    types = {TOKENS: TensorType(I64, (1, LENGTH)), **{f"past_key_values.{name}": cache for name in caches}}
+    several, cache = {}, TensorType(F32, (1, config.key_heads, PAST, config.depth))
+    if SEQUENCES in builder.shapes:
+        room, count = room_of(builder.shapes, config.context), _most(builder.shapes.pop(SEQUENCES))
+        cache = TensorType(F32, (count, config.key_heads, room, config.depth))
+        several = {name: TensorType(I64, (LENGTH,)) for name in (SLOTS, POSITIONS)}
+        several[ROWS] = TensorType(I64, (ANSWERS,))
+        builder.shapes.pop(PAST)
+    types = {TOKENS: TensorType(I64, (1, LENGTH)), **several, **{f"past_key_values.{name}": cache for name in caches}}
     builder.inputs(types)
     if images:
         builder.input(IMAGES, TensorType(F32, (images, config.hidden)))

@@ -30,6 +30,11 @@ class DecoderLayers:
         return sizes.of(self.builder.scope["tokens"])[1]
 
     @property
+    def several(self) -> bool:
+        """Whether the tokens of a run may be of several sequences."""
+        return "slots" in self.builder.scope
+
+    @property
     def past(self) -> Expression:
         """The tokens in the cache before a run."""
         sizes = self.builder.writer.sizes
@@ -105,9 +110,16 @@ class DecoderLayers:
 
     def logits(self, x: Value) -> Value:
         """The logits of the last token, [1, 1, vocabulary]."""
-        b, config = self.builder, self.config
+        b = self.builder
+        if self.several:
+            x = b.add("Gather", self._ended(x, 1), b["rows"], axis=1)
+            return self._scores(x)
         last = b.add("Sub", self.number(self.length), b.constant(np.array(1, np.int64), "one"))
-        x = b.add("Gather", self._ended(x, 1), b.add("Unsqueeze", last, b.ints(0)), axis=1)
+        return self._scores(b.add("Gather", self._ended(x, 1), b.add("Unsqueeze", last, b.ints(0)), axis=1))
+
+    def _scores(self, x: Value) -> Value:
+        """The logits of some tokens."""
+        b, config = self.builder, self.config
         x = self.norm(x, "output_norm")
         name = "output" if self.weights.weight("output") is not None else "embedding"
         y = self.linear(x, name)
@@ -122,6 +134,10 @@ class DecoderLayers:
     def turn(self, rope: Rope) -> tuple[Value, Value]:
         """Cosines and sines of the positions of a run, [length, dimensions / 2]."""
         b = self.builder
+        if self.several:
+            most = b.dims(b["past_key_values.0.key"])[2]
+            tables = [b.add("Gather", b.constant(t, "table"), b["positions"], axis=0) for t in rope.tables(most)]
+            return tables[0], tables[1]
         most = int((self.past + self.length).most)
         places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
         places = b.writer.sizes.state(places, [self.length])
@@ -170,7 +186,12 @@ class DecoderLayers:
     def _appended(self, past: Value, new: Value) -> Value:
         """A cache with the rows of new tokens, of which what lies beyond their number is not computed."""
         b = self.builder
-        rows = self._ended(b.add("Transpose", new, perm=(0, 2, 1, 3)), 2)
+        rows = b.add("Transpose", new, perm=(0, 2, 1, 3))
+        if self.several:
+            places = (b["positions"], b["slots"], self.number(self.length))
+            append, writer = operator("Append", {"axis": 2}), b.writer
+            return writer.plain(append, [past, rows, *places], [writer.fresh(f"{past.name}_next")], b.origin)[0]
+        rows = self._ended(rows, 2)
         return b.add("Concat", past, rows, axis=2)
 
     def _ended(self, x: Value, axis: int) -> Value:
@@ -182,12 +203,13 @@ class DecoderLayers:
         return writer.sizes.state(ended, writer.sizes.of(x))
 
     def _attend(self, q: Value, caches: Sequence[Value], window: int) -> Value:
-        config = self.config
-        return self.builder.add(
+        config, b = self.config, self.builder
+        before = [b["positions"], None, None, b["slots"]] if self.several else [self.number(self.past)]
+        return b.add(
             "CachedAttention",
             q,
             *caches,
-            self.number(self.past),
+            *before,
             scale=config.score_scale,
             window=window,
             softcap=config.attention_softcap,

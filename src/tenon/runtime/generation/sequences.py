@@ -1,0 +1,91 @@
+"""A network whose caches hold several sequences, and texts that it goes on with at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tenon.errors import InputError
+from tenon.network.graph.dtype import Array
+from tenon.network.graph.text_model import TextModel
+from tenon.runtime.bundle.manifest import Binding, size_ranges
+from tenon.runtime.engine import Engine
+from tenon.runtime.text.tokenizer import common_prefix
+
+SLOTS = "slots"
+"""The input that says to which sequence a token belongs."""
+
+
+def has_sequences(engine: Engine) -> bool:
+    """Whether a network's caches hold several sequences."""
+    return any(tensor.name == SLOTS for tensor in engine.manifest.own_inputs)
+
+
+class SequenceDecoder:
+    """The network of a language model compiled with ``sequences``.
+
+    ``tokens`` are, for each slot, those whose keys and values the caches hold; ``room`` is the number of tokens that a
+    slot can hold.  What two sequences begin with is computed once and copied.
+    """
+
+    def __init__(self, engine: Engine, text: TextModel) -> None:
+        self.engine, self._name = engine, text.ports.get("logits", "logits")
+        self._caches = [tensor for tensor in engine.manifest.own_inputs if tensor.state]
+        self.count = self._caches[0].shape[0]
+        self.room = self._caches[0].shape[2]
+        self.most = max(_tokens_of(binding) for binding in engine.manifest.every_binding())
+        self.tokens = [list[int]() for _ in range(self.count)]
+        engine.reset()
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of logits."""
+        return next(t for t in self.engine.manifest.outputs if t.name == self._name).shape[-1]
+
+    def _kept(self, slot: int, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` a slot holds at the beginning; at least one is left for the next run."""
+        return max(0, min(common_prefix(self.tokens[slot], tokens), len(tokens) - 1))
+
+    def place(self, tokens: Sequence[int], free: Sequence[int]) -> tuple[int, int]:
+        """One of the free slots for a sequence, and how many of its tokens are there then.
+
+        Where another slot holds more of its beginning, this is copied.
+        """
+        slot = max(free, key=lambda number: (self._kept(number, tokens), -len(self.tokens[number])))
+        source = max(range(self.count), key=lambda number: self._kept(number, tokens))
+        count = self._kept(source, tokens)
+        if count > self._kept(slot, tokens):
+            for tensor in self._caches:
+                cache = self.engine.inputs[tensor.name]
+                cache[slot, :, :count] = cache[source, :, :count]
+        self.tokens[slot] = list(tokens[:count])
+        return slot, count
+
+    def run(self, given: Mapping[int, Sequence[int]]) -> dict[int, Array]:
+        """Add tokens behind those of slots, at most ``most`` in all; the logits f32[vocabulary] of each one's last.
+
+        Raises InputError if a slot has no room for them.
+        """
+        tokens, slots, positions, rows = list[int](), list[int](), list[int](), list[int]()
+        for slot, own in given.items():
+            first = len(self.tokens[slot])
+            if first + len(own) > self.room:
+                raise InputError(f"the caches of '{self.engine.name}' have room for {self.room} tokens")
+            tokens += own
+            slots += [slot] * len(own)
+            positions += range(first, first + len(own))
+            rows.append(len(tokens) - 1)
+        feeds = {"slots": slots, "positions": positions, "rows": rows}
+        arrays = {name: np.array(numbers, np.int64) for name, numbers in feeds.items()}
+        logits = self.engine.run({"tokens": np.array([tokens], np.int64), **arrays}, copy=False)[self._name][0]
+        for slot, own in given.items():
+            self.tokens[slot] += own
+        return {slot: np.array(row, np.float32) for slot, row in zip(given, logits, strict=True)}
+
+
+def _tokens_of(binding: Binding) -> int:
+    """The most tokens of a run of an entry point."""
+    tensor = next(tensor for tensor in binding.inputs if tensor.name == "tokens")
+    sizes = dict(tensor.extents)
+    return size_ranges(binding.inputs)[sizes[1]].most if 1 in sizes else tensor.shape[1]
