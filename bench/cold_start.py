@@ -68,7 +68,7 @@ def _memory(process: str, field: str) -> int:
 
 def compiled(model: Path, folder: Path) -> str:
     """Compile the executable in a process of its own; a line about its time and memory."""
-    code = f"import tenon\ntenon.compile({str(model)!r}, name='model').save({str(folder)!r}, ('exe',))\n"
+    code = f"import tenon\ntenon.compile({str(model)!r}, name='model').save({str(folder)!r}, ('exe', 'weights'))\n"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process, peaks, done = subprocess.Popen([sys.executable, "-c", code], env=_environment()), [0, 0], Event()
 
