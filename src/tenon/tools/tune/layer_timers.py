@@ -54,6 +54,8 @@ def machine_of(target: Target, runner: Runner | None = None) -> str:
 class _EngineTimer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        if engine.on_device:
+            engine.prepare()
 
     def seconds(self) -> float:
         _EVICT.sum()

@@ -7,11 +7,12 @@ out of the caches (``layer_timers``).  The result is the minimum.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from tenon.compilation import Compilation
+from tenon.compilation import Compilation, runs_on_gpu
 from tenon.errors import InputError
 from tenon.machine.algorithms.base import Algorithm
 from tenon.machine.plan.loops import with_bodies
@@ -27,6 +28,9 @@ from tenon.tools.cluster import WorkerPool, WorkItem, content_key
 from tenon.tools.cluster.pool import ThisProcess, check_target, executes
 from tenon.tools.tune.layer_timers import LayerTimer, machine_of, open_timer
 from tenon.tools.tune.table import Kind, TimesTable, generator_version
+
+_COMPILING = 8
+"""Candidates for a GPU that are compiled at the same time: kernels by libraries, which run beside Python."""
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished layers, the number of all layers, and the next layer."""
@@ -191,7 +195,8 @@ def measure(job: Job, bench: Bench) -> dict[str, float]:
         program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
         return open_timer(Bundle.of(program, bench.compilation), setting.threads, bench.runner)
 
-    with ThreadPoolExecutor(2) as pool:
+    on_device = bench.runner is None and runs_on_gpu(bench.target)
+    with ThreadPoolExecutor(min(_COMPILING, os.cpu_count() or 1) if on_device else 2) as pool:
         timers = list(pool.map(build, job.candidates))
     best = [float("inf")] * len(timers)
     contenders = list(range(len(timers)))
