@@ -92,7 +92,27 @@ kernel nested(const x: f32[3, 2, 4, 8], global y: f32[3, 2, 4, 8]) {
     } }
   } }
 }"""
-CORRECT = {"reversed": REVERSED, "stages": STAGES, "tree": TREE, "strips": STRIPS, "vectors": VECTORS, "nested": NESTED}
+HALVES = """
+kernel halves(const x: f32[3, 4], global y: f32[3, 4]) {
+  for block b < 3 {
+    alloc shared s: f32[4]
+    for thread t < 4 {
+      for n < 2 {
+        barrier
+        if 1 + -1*b + -1*n >= 0 { s[t] = load x[b, t] barrier y[b, t] = load s[-1*t + 3] }
+      }
+    }
+  }
+}"""
+CORRECT = {
+    "halves": HALVES,
+    "reversed": REVERSED,
+    "stages": STAGES,
+    "tree": TREE,
+    "strips": STRIPS,
+    "vectors": VECTORS,
+    "nested": NESTED,
+}
 RACE = "two threads may write and read one element of s between two barriers"
 EXCHANGE = 'instruction "shuffle_xor"(s[t]; 1)'
 STRIP = "if 41 + -1*t + -16*i >= 0 { s"
@@ -133,6 +153,20 @@ FAULTY = {
         "barrier",
         "bind c < 3 = load x[b, t] { barrier }",
         "a barrier stands under the value c",
+    ),
+    "barrier under a test of the block and the thread": (
+        HALVES,
+        "1 + -1*b",
+        "1 + -1*b + -1*t",
+        "a barrier stands under a test",
+    ),
+    "no barrier before a test of the block": (HALVES, "barrier\n        if", "if", RACE),
+    "no barrier under a test of the block": (HALVES, "t] barrier", "t]", RACE),
+    "read behind a test of the block": (
+        HALVES,
+        "y[b, t] = load s[-1*t + 3] }",
+        "} barrier y[b, t] = load s[-1*t + 3]",
+        "shared s is read before it is written",
     ),
     "tail against head": (STAGES, "s[(k % 2)", "s[0", RACE),
     "same stage in the next round": (STAGES, "s[(k % 2), t] =", "s[(k + 1 % 2), t] =", "shared s is read before"),

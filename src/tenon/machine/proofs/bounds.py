@@ -46,7 +46,7 @@ from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
 from tenon.machine.kernel_ir.upper import Facts, Memo, upper
 from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, buffer_bytes, work_groups
-from tenon.machine.proofs.intervals import group_conflict
+from tenon.machine.proofs.intervals import group_conflict, has_barrier
 from tenon.machine.proofs.race_check import Touch, conflict
 from tenon.machine.proofs.written import Written
 from tenon.network.graph.types import LARGEST_BUFFER
@@ -180,6 +180,7 @@ class _Proof:
         self.stack = 0
         self.scope = _Scope(kernel.name)
         self.written = Written()
+        self.alike: frozenset[Index] = frozenset()  # tests around with barriers inside, which all threads make alike
         self.arriving = {s.buffer for s in statements(kernel.body) if isinstance(s, AsyncCopy)}
 
     def run(self) -> None:
@@ -220,9 +221,13 @@ class _Proof:
                 case If():
                     self.facts(s.facts, guards)
                     before, self.written = self.written, self.written.fork()
-                    self.visit(s.body, guards + self.told(s.facts), iteration)
-                    before.under(self.written, s.facts)
-                    self.written = before
+                    told, outside = self.told(s.facts), self.alike
+                    if together := self.groups is not None and has_barrier(s.body):
+                        self.alike |= {*told}
+                    self.visit(s.body, guards + told, iteration)
+                    if not together:
+                        before.under(self.written, s.facts)
+                    self.written, self.alike = before, outside
                 case Outline():
                     self.outline(s, guards, iteration)
                 case Instruction():
@@ -330,6 +335,7 @@ class _Proof:
         self.touch(iteration, s.buffer, s.index, s.value.type.lanes, store=True)
         if s.buffer.space in _MADE and s.buffer not in self.arriving:
             width = s.value.type.lanes // s.buffer.type.lanes
+            guards = tuple(g for g in guards if g not in self.alike)
             self.written.store(s.buffer, s.index, width, guards, self.threads(s, guards))
         if s.buffer.space in _OF_GROUPS:
             return

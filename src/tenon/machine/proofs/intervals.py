@@ -7,8 +7,9 @@ statements are walked, and every access is compared with them as an access of an
 A loop with barriers inside runs in step: its variable is the same in all threads.  Its body is walked as the first
 iteration, which follows what stands before the loop; as any iteration by itself; and as the one after that, which
 follows the tail of its last interval.  A barrier under a test, under a value from data or in a loop without a constant
-number of iterations is refused, so that all threads reach it, and every iteration of a loop in step has one.  A barrier
-inside of an instruction orders the accesses of that instruction alone: what is open before it stays open.
+number of iterations is refused, so that all threads reach it, and every iteration of a loop in step has one; a test
+that depends on the block and on loops in step alone is the same in all threads.  A barrier inside of an instruction
+orders the accesses of that instruction alone: what is open before it stays open.
 
 Blocks never meet, so that accesses of two of them to memory that the kernel writes are compared without intervals.
 Those of a cluster meet at its barriers alone, between which accesses to memory of the cluster are compared; a block
@@ -123,6 +124,8 @@ class _Intervals:
                         raise _AtFaultError(f"a copy stands under the value {s.var.name}, which data decide")
                     pending = self.value(s.value, env, guards, pending)
                     pending = self.walk(s.body, env, guards, pending)
+                case If() if has_barrier(s.body) and self.agreed(s.facts, env):
+                    pending = self.together(s, env, guards, pending)
                 case If():
                     self.refuse_barrier(s.body, "a test, which may differ between threads")
                     facts = tuple(f for f in (replaced(f, env) for f in s.facts) if f.span()[0] < 0)
@@ -139,6 +142,22 @@ class _Intervals:
                 case _ if isinstance(s, BLOCKS):
                     pending = self.walk(s.body, env, guards, pending)
         return pending
+
+    def agreed(self, facts: Facts, env: Mapping[Var, Index]) -> bool:
+        """Whether tests hold for all threads of a block or for none: they depend on the block and on loops in step."""
+        moving = frozenset().union(*(a.vars for f in facts for a, _ in replaced(f, env).terms))
+        return moving <= {*self.groups.blocks, *self.uniform}
+
+    def together(self, s: If, env: Mapping[Var, Index], guards: Facts, before: Open) -> Open:
+        """A test with barriers inside, which all threads of a block make alike: what was open before it stays open, for
+        where it fails."""
+        for inner in statements(s.body):
+            if isinstance(inner, Commit | Wait | AsyncCopy) or (isinstance(inner, Barrier) and inner.cluster):
+                raise _AtFaultError("a copy, a wait for it or a barrier of a cluster stands under a test with barriers")
+        arrivals = self.arrivals
+        after = self.walk(s.body, env, (*guards, *(replaced(f, env) for f in s.facts)), before)
+        self.arrivals = arrivals
+        return {**before, **after}
 
     def exchange(self, s: Instruction, env: Mapping[Var, Index], guards: Facts, before: Open) -> Open:
         """An instruction with barriers, which order nothing but its own accesses: devices may do without them."""

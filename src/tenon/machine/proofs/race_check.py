@@ -53,6 +53,9 @@ class Side:
         x = Side(tuple((a, c // k) for a, c in self.terms if c % k == 0), 0, 0, self.most)
         return x, Side(tuple((a, c) for a, c in self.terms if c % k), self.low, self.high, self.most)
 
+    def negated(self) -> Side:
+        return Side(tuple((a, -c) for a, c in self.terms), -self.high, -self.low, self.most)
+
     def without(self, fixed: dict[Atom, int]) -> Side:
         return Side(tuple(t for t in self.terms if t[0] not in fixed), self.low, self.high, self.most)
 
@@ -177,7 +180,10 @@ def _digits(e: Equation) -> Iterator[Equation]:
         (x, r), (y, s) = a.split(k), b.split(k)
         (low_r, high_r), (low_s, high_s) = r.reach(), s.reach()
         low, high = -((high_r - low_s) // k), (high_s - low_r) // k
-        yield x, Side(y.terms, low, high, y.most)
+        other = Side(y.terms, low, high, y.most)
+        yield x, other
+        if x.terms and all(c < 0 for _, c in (*x.terms, *y.terms)):
+            yield x.negated(), other.negated()
         if low == high:
             yield r, Side(s.terms, s.low - low * k, s.high - low * k, s.most)
 
