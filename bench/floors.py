@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from gpu import Opened, batched, random_feeds
+from gpu import Opened, batched, quantised, stored
 
 import tenon
 from tenon.compilation import runs_on_gpu
@@ -104,18 +104,6 @@ def compiled(model: Path, target: str, precision: str, threads: int) -> Bundle:
     return tenon.compile(
         source, target=target, precision=stored(precision), profile=True, threads=threads, no_tuning=True
     )
-
-
-def stored(precision: str) -> str:
-    """The option of the compilation: quantised layers say themselves what they are."""
-    return "fp32" if precision == "int8" else precision
-
-
-def quantised(model: Path) -> Graph:
-    """The network in 8-bit integers, by ranges of two random samples: right for times only."""
-    samples = [random_feeds(model) for _ in range(2)]
-    searches = {"equalisation": False, "range_search": False, "bias_correction": False}
-    return tenon.quantize(model, samples, scheme="int8", method="min-max", rounding="nearest", **searches).graph
 
 
 def measured(label: str, bundle: Bundle, machine: Machine, threads: int, rounds: int) -> Iterator[Layer]:

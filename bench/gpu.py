@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Networks on GPUs: python bench/gpu.py MODELS... [--targets host,cuda,opencl,vulkan] [--repeat 30] [--layers]
                                      [--precision fp32,fp16] [--tiles m=64] [--without NAMES] [--times]
-                                     [--queued 200] [--jobs N] [--batch 8]
+                                     [--queued 200] [--jobs N] [--batch 8] [--table PATH]
 
 A row for each model and target: seconds to compile and until the first answer (the driver compiles the kernels then);
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
 alternate between the targets, each after one that is not timed; and the largest difference from the first target,
-relative to its largest output. Each target but host runs in every precision of --precision.
+relative to its largest output. Each target but host runs in every precision of --precision; int8 quantises a model in
+floats by two random samples, which is right for times only.
 
 --layers lists the kernels of each GPU target. --tiles restricts tiles of work groups, where any fits: a comma between
 numbers ("m=64,n=64,splits=1", as in the keys of algorithms). --without leaves out algorithms by their names
@@ -14,7 +15,8 @@ numbers ("m=64,n=64,splits=1", as in the keys of algorithms). --without leaves o
 each kernel by the device's clock, the least of ten runs (of Inductor by PyTorch's profiler, the mean). --queued N adds
 milliseconds of a run without copies from and to the host, of N that are queued on a CUDA stream. --jobs N compiles in N
 processes, each of which also runs the network once, so that the driver's cache has its kernels when they are timed
-("first answer" then tells nothing). --batch N runs N images at once, of ONNX models of one.
+("first answer" then tells nothing). --batch N runs N images at once, of ONNX models of one. --table PATH adds each
+network as it is compiled with that table of `tenon tune` ("tuned").
 
 The target "inductor" is PyTorch's compiler, recorded as one CUDA graph ("inductor:max-autotune-no-cudagraphs": in that
 mode of torch.compile); runs of all targets alternate, queued ones too.
@@ -45,6 +47,7 @@ import tenon
 import tenon.machine.algorithms.tiled as tiles
 from tenon.machine.algorithms import registry
 from tenon.machine.plan.program import Call
+from tenon.network.graph.graph import Graph
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM
 
@@ -70,6 +73,8 @@ def main() -> int:
         for target in options.targets.split(",")
         for precision in (options.precision.split(",") if target != "host" else ["fp32"])
     ]
+    if options.table:
+        kinds += [(target, f"{precision} {options.table}") for target, precision in kinds if target != PEER]
     print("| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | difference |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
@@ -96,6 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--queued", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--table", default="")
     return parser.parse_args()
 
 
@@ -134,13 +140,29 @@ def compiled(model: Path, target: str, precision: str, folder: Path, warm: bool)
         if warm:  # fills Inductor's cache
             inductor(model, target, precision)
         return Network(target, precision, model, time.perf_counter() - start, [])
-    bundle = tenon.compile(model, target=target, precision=precision, no_tuning=True)
-    file = bundle.save(folder / f"{model.stem}-{target}-{precision}.tenon")
+    precision, _, table = precision.partition(" ")
+    tuning = {"tuning": table} if table else {"no_tuning": True}
+    source = quantised(model) if precision == "int8" else model
+    bundle = tenon.compile(source, target=target, precision=stored(precision), **tuning)
+    precision += " tuned" * bool(table)
+    file = bundle.save(folder / f"{model.stem}-{target}-{precision.replace(' ', '-')}.tenon")
     seconds = time.perf_counter() - start
     if warm:
         with tenon.open(file) as engine:
             engine.run(random_feeds(model))
     return Network(target, precision, file, seconds, list(map(described, bundle.program.calls)))
+
+
+def stored(precision: str) -> str:
+    """The option of the compilation: quantised layers say themselves what they are."""
+    return "fp32" if precision == "int8" else precision
+
+
+def quantised(model: Path) -> Graph:
+    """The network in 8-bit integers, by ranges of two random samples: right for times only."""
+    samples = [random_feeds(model) for _ in range(2)]
+    searches = {"equalisation": False, "range_search": False, "bias_correction": False}
+    return tenon.quantize(model, samples, scheme="int8", method="min-max", rounding="nearest", **searches).graph
 
 
 @contextmanager
