@@ -118,7 +118,7 @@ def _ranked(first: Conv, second: Conv, machine: Machine, kind: type[GroupTile]) 
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    every = staged_tiles(second, launch, kind) if issubclass(kind, StagedTile) else tiles(second, launch)
+    every = staged_tiles(second, launch, kind, space.bytes) if issubclass(kind, StagedTile) else tiles(second, launch)
     able = [tile for tile in every if tile.splits == 1 and tile.shared <= space.bytes]
     listed = [(tile, run) for tile in able for run in runs_of(first) if tile.m % run == 0]
     return sorted(listed, key=lambda each: cycles(first, second, each[0], each[1], launch))

@@ -37,7 +37,7 @@ from tenon.network.graph.types import I32
 _RATE = 1024.0
 """Products that the tensor cores of a unit add in a cycle, by instructions of 16 x 8 x 16."""
 
-_SUMS = 64
+_SUMS = 128
 """Most sums of a thread."""
 
 _REGISTERS, _OTHERS = 64 << 10, 64
@@ -92,17 +92,19 @@ def ranked(s: Conv, machine: Machine, kind: type[StagedTile] = StagedTile) -> li
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    able = [tile for tile in tiles(s, launch, kind) if tile.shared <= space.bytes]
+    able = [tile for tile in tiles(s, launch, kind, space.bytes) if tile.shared <= space.bytes]
     return sorted(able, key=lambda tile: staged_cycles(s, tile, launch))
 
 
-def tiles(s: Conv, launch: Launch, kind: type[StagedTile]) -> Iterator[StagedTile]:
+def tiles(s: Conv, launch: Launch, kind: type[StagedTile], most: int) -> Iterator[StagedTile]:
     """Tiles that are not much larger than the result.  Blocks have 32 positions at least: where threads of eight rows
     copy half of one, it is not proved that they copy different elements."""
     largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
     depths = [size // kind.bytes for size in (32, 64, 128)]
     for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), depths, (16, 32, 64), (16, 32, 64)):
         tile = kind(m, n, k, rows, cols, 1, 4 if is_staged(s) else 2)
+        while tile.stages > 2 and tile.shared > most:
+            tile = replace(tile, stages=tile.stages - 1)
         fits = m % rows == n % cols == 0 and m <= largest_m and n <= largest_n
         if not fits or tile.sums > _SUMS or not 64 <= tile.threads <= min(256, launch.group):
             continue

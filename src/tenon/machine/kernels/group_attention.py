@@ -14,6 +14,7 @@ from functools import lru_cache
 from tenon.machine.kernel_ir.build import Builder, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, cast, lanes_of, maximum, op, select, vector4
+from tenon.machine.kernel_ir.spaces import SHARED
 from tenon.machine.kernels import math
 from tenon.machine.kernels.attention_tiles import LEAST
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -50,12 +51,14 @@ LARGEST = GroupBlock(32, 32)
 
 
 def block_of(s: HeadSizes, machine: Machine) -> GroupBlock | None:
-    """The largest block that fits a machine's shared memory and threads."""
+    """The largest block that fits a machine's shared memory and threads, of which a unit holds several."""
     space, launch = machine.space("shared"), machine.launch
     if space is None or launch is None:
         return None
     blocks = (LARGEST, GroupBlock(32, 16), GroupBlock(16, 16))
-    return next((b for b in blocks if b.shared(s) <= space.bytes and b.threads <= launch.group), None)
+    return next(
+        (b for b in blocks if b.shared(s) <= min(space.bytes, SHARED.bytes) and b.threads <= launch.group), None
+    )
 
 
 def supported(s: HeadSizes, machine: Machine) -> bool:

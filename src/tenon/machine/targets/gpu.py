@@ -15,6 +15,8 @@ _SINGLE, _DOT4 = 12.0, 2.0
 """The time of four products of bytes that are taken out of their words one by one, and of an instruction for them."""
 
 _NVIDIA = Launch(group=1024, units=132, resident=2048)
+_SHARED = MemorySpace("shared", 99 << 10)
+"""What a block has on every GPU of compute capability 8.0 and newer, if the host asks for it."""
 _AMPERE = (MMA_F16_K16, MMA_BF16_K16, MMA_I8_K32, MMA_U8_K32)
 """Units for products of NVIDIA GPUs of compute capability 8.0."""
 
@@ -75,7 +77,7 @@ TARGETS = (
         "cuda",
         "CUDA device (NVIDIA GPU, Ampere or newer) of an x86-64 machine",
         replace(_NVIDIA, copies=True),
-        SHARED,
+        _SHARED,
         _DOT4,
         *_AMPERE,
     ),
@@ -92,7 +94,7 @@ TARGETS = (
         "cuda-sm90",
         "CUDA device (NVIDIA GPU, Hopper or newer) of an x86-64 machine: blocks in clusters",
         replace(_NVIDIA, copies=True, cluster=8),
-        SHARED,
+        _SHARED,
         _DOT4,
         *_AMPERE,
         backend="cuda",

@@ -20,6 +20,7 @@
   F(ModuleUnload, (void *module)) \
   F(ModuleGetFunction, (void **function, void *module, const char *name)) \
   F(FuncGetAttribute, (int *value, int attribute, void *function)) \
+  F(FuncSetAttribute, (void *function, int attribute, int value)) \
   F(MemAlloc_v2, (uint64_t *address, size_t size)) \
   F(MemFree_v2, (uint64_t address)) \
   F(MemHostAlloc, (void **address, size_t size, unsigned flags)) \

@@ -2,7 +2,7 @@
 
 enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCKING = 1, CUDA_CAPTURE_OF_THREAD = 1 };
 enum { CUDA_NO_MEMORY = 2, CUDA_NO_BINARY = 209, CUDA_INVALID_PTX = 218, CUDA_NEWER_PTX = 222 };
-enum { CUDA_LARGEST_GROUP = 0 }; /* an attribute of kernels */
+enum { CUDA_LARGEST_GROUP = 0, CUDA_SHARED_BYTES = 8 }; /* attributes of kernels */
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
 static const size_t CUDA_IDLE = SIZE_MAX; /* the slot of the time until the next command */

@@ -37,7 +37,9 @@ static void cuda_group(DeviceQueue *d, size_t step) {
 
 static int cuda_functions(DeviceQueue *d) {
   for (size_t i = 0; i < d->network->step_count; i++) {
-    const int status = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
+    const int shared = (int)d->network->steps[i].shared;
+    int status = cu.ModuleGetFunction(&d->kernels[i], d->module, d->network->steps[i].kernel);
+    if (status == 0 && shared) status = cu.FuncSetAttribute(d->kernels[i], CUDA_SHARED_BYTES, shared);
     if (status) return cuda_failed(status, "finding the kernels");
     cuda_group(d, i);
   }
@@ -111,7 +113,8 @@ static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
   for (unsigned i = 0; i < s->loops; i++) parameters[DEVICE_REGIONS + i] = (void *)(uintptr_t)&iterations[i];
-  return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, 0, d->stream, parameters, NULL);
+  return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, s->shared, d->stream, parameters,
+                         NULL);
 }
 
 /* In a timed run: records an event behind the last command, whose time goes to that slot. */

@@ -34,6 +34,7 @@ typedef struct {
   unsigned loops; /* around it, of which it takes the numbers of the iterations */
   const char *key; /* the same for equal kernels of all networks */
   unsigned images; /* those that it can read, as bits (OpenCL) */
+  unsigned shared; /* bytes that a work group shares and that the host states (CUDA) */
 } DeviceStep;
 
 /* The threads of a work group of a step here, and the most that there can be. */

@@ -8,6 +8,7 @@ from tenon.machine.codegen.cuda.nvrtc import ptx
 from tenon.machine.codegen.gpu.backend import LOOPS, SPACES, DeviceBackend
 from tenon.machine.codegen.gpu.embedded import quoted_text
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.kernel_ir.spaces import SHARED
 
 LANGUAGE = DeviceLanguage(
     name="cuda",
@@ -21,6 +22,8 @@ LANGUAGE = DeviceLanguage(
     block="(int)blockIdx.x",
     thread="(int)threadIdx.x",
     shared="__shared__ __align__(16) {type} {name}[{size}];",
+    stated="extern __shared__ __align__(128) unsigned char shared_memory[];",
+    declared=SHARED.bytes,
     bounds="__launch_bounds__({size}) ",
     clusters="__cluster_dims__({size}, 1, 1) ",
     aligned="__builtin_assume_aligned({address}, 16)",

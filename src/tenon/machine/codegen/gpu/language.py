@@ -19,8 +19,8 @@ class DeviceLanguage:
     kernel, ``region`` and ``constant_region`` before those of its parameters, and ``item`` is the number of the thread.
     In a launch of work groups ``block`` is the number of the block (of ``size`` threads) and ``thread`` that of the
     thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
-    many threads a block has, ``clusters`` how many
-    blocks a cluster.  ``aligned`` says of an address that it is a multiple of 16.
+    many threads a block has, ``clusters`` how many blocks a cluster.  More than ``declared`` bytes of such arrays are
+    parts of one, ``stated``, whose bytes the host states.  ``aligned`` says of an address that it is a multiple of 16.
     ``reads`` is the file with the function that reads a number between launches; "" where the host cannot wait for one.
     ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.
     """
@@ -38,6 +38,8 @@ class DeviceLanguage:
     block: str = ""
     thread: str = ""
     shared: str = ""
+    stated: str = ""
+    declared: int = 1 << 30
     bounds: str = ""
     clusters: str = ""
     aligned: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,14 +28,16 @@ from tenon.machine.codegen.gpu.memory_objects import SECOND, ImageOperands, Obje
 from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.codegen.reset import reset, reset_text
-from tenon.machine.kernel_ir.loops import Buffer, Kernel
+from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show as kernel_text
-from tenon.machine.kernel_ir.work_groups import buffer_bytes
+from tenon.machine.kernel_ir.work_groups import WorkGroups, buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Place, Port, Program, Region
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
+_APART = 16
+"""Bytes of which arrays that the host states begin at multiples."""
 _AT_RUN_TIME = "this target has no loops whose number of iterations is known only at run time"
 _ANOTHER = "compile it for another target"
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
@@ -177,7 +179,7 @@ def _kernel(
         return [
             call_comment(step.call),
             f"{language.kernel} {limits}{_kernel_name(program, number)}({regions}{counters}) {{",
-            *(_shared(language, b) for b in groups.shared),
+            *_shared(language, groups),
             f"  {step.function}({', '.join(operands)}{more.arguments});",
             "}",
         ]
@@ -193,11 +195,24 @@ def _kernel(
     ]
 
 
-def _shared(language: DeviceLanguage, b: Buffer) -> str:
-    """The declaration of memory that the threads of a block share."""
-    size = buffer_bytes(b) // b.type.dtype.bytes
-    name, dtype = b.name, language.dialect.names[b.type.dtype]
-    return f"  {language.shared.format(type=dtype, name=name, size=size)}"
+def _shared(language: DeviceLanguage, groups: WorkGroups) -> Iterator[str]:
+    """The declarations of memory that the threads of a block share."""
+    stated, offset = _stated(language, groups), 0
+    if stated:
+        yield f"  {language.stated}"
+    for b in groups.shared:
+        size, name, dtype = buffer_bytes(b), b.name, language.dialect.names[b.type.dtype]
+        if stated:
+            yield f"  {dtype} *const {name} = ({dtype} *)(shared_memory + {offset});"
+        else:
+            yield f"  {language.shared.format(type=dtype, name=name, size=size // b.type.dtype.bytes)}"
+        offset += -(-size // _APART) * _APART
+
+
+def _stated(language: DeviceLanguage, groups: WorkGroups | None) -> int:
+    """The bytes that threads of a block share, if the host has to state them, else 0."""
+    total = sum(-(-buffer_bytes(b) // _APART) * _APART for b in groups.shared) if groups else 0
+    return total if total > language.declared else 0
 
 
 def _aligned_address(language: DeviceLanguage, place: Place, memory: str) -> str:
@@ -263,7 +278,8 @@ def _network(
     those of its operands, in languages without pointers."""
     name, memory, checks = program.name, program.memory, host_checks(program)
     rows = [
-        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}", {read:#x}}}'
+        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}", {read:#x}, '
+        f"{_stated(language, s.groups)}}}"
         for i, (s, loops, read) in enumerate(zip(steps, depths(program.items), images, strict=True))
     ]
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
@@ -274,7 +290,7 @@ def _network(
     launch = f"{name}_launch, {int(reads_numbers(program))}, {f'{name}_checked' if checks else 'NULL'}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0, 0}']),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
