@@ -49,13 +49,6 @@ def attends(s: HeadSizes, machine: Machine) -> bool:
     return machine.float_unit and machine.own_memory
 
 
-def fills(s: HeadSizes, machine: Machine) -> bool:
-    """Whether blocks of ``kernels.flash_attention`` occupy a device, or its keys fit no other kernel."""
-    assert machine.launch is not None
-    blocks = s.batch * s.count * -(-s.queries // flash.ROWS)
-    return flash.supported(s, machine) and (blocks >= machine.launch.units or not tensor.supported(s, machine))
-
-
 _FEW = 16
 """The part of a device's units that blocks of f32 have to occupy: a launch less counts for more than units do."""
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.machine.algorithms.attention import fills
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import attention_tiles as tiles
 from tenon.machine.kernels import attention_words as words
@@ -16,7 +15,7 @@ from tenon.machine.kernels import paired_attention as pairs
 from tenon.machine.kernels import row_attention as rows
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.blocked_attention import blocked_attention
-from tenon.machine.kernels.flash_attention import flash_attention
+from tenon.machine.kernels.flash_attention import flash_attention, supported, tile_of
 from tenon.machine.kernels.group_attention import group_attention
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
@@ -64,7 +63,8 @@ def _on_device(s: HeadSizes, machine: Machine) -> Kernel:
     """The kernel of a machine that runs work groups."""
     if s.dtype is F32:
         return group_attention(s, machine)
-    return flash_attention(s) if fills(s, machine) else attention(s)
+    tile = tile_of(s, machine) if supported(s, machine) else None
+    return attention(s) if tile is None else flash_attention(s, tile)
 
 
 def _cache_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:

@@ -11,6 +11,7 @@ from tenon.network.graph.graph import Array, Graph, Node, Operation, Value
 from tenon.network.graph.types import F32, DType, TensorType
 from tenon.network.graph.writer import Names
 from tenon.network.ops.comparison import Where
+from tenon.network.ops.convert import Cast
 from tenon.network.ops.head_attention import HeadAttention
 from tenon.network.ops.mask import Mask
 from tenon.network.ops.matmul import MatMul
@@ -180,9 +181,17 @@ def sole_producer(graph: Graph, value: Value) -> Node | None:
     return value.producer if len(list(value.uses)) == 1 and not graph.is_output(value) else None
 
 
+def _score_producer(graph: Graph, value: Value) -> Node | None:
+    """The same of scores, before casts between types of floats: one operator does not round them."""
+    node = sole_producer(graph, value)
+    while node is not None and isinstance(node.op, Cast) and node.input(0).type.dtype in FLOATS:
+        node = sole_producer(graph, node.input(0)) if node.output.type.dtype in FLOATS else None
+    return node
+
+
 def parts_of(graph: Graph, scores: Value) -> AttentionParts | None:
     """The parts of what a softmax is taken of: masks around a scaled product; None for anything else."""
-    node = sole_producer(graph, scores)
+    node = _score_producer(graph, scores)
     if node is None:
         return None
     if isinstance(node.op, Mask):
@@ -233,7 +242,7 @@ def _scaled(graph: Graph, node: Node | None) -> AttentionParts | None:
         if number is None or (isinstance(node.op, Div) and not number):
             return None
         scale = number if isinstance(node.op, Mul) else 1 / number
-        node = sole_producer(graph, node.input(0))
+        node = _score_producer(graph, node.input(0))
     if node is not None and isinstance(node.op, Reshape):
         return _column(graph, node, scale)
     if node is None or not isinstance(node.op, MatMul):
@@ -242,7 +251,7 @@ def _scaled(graph: Graph, node: Node | None) -> AttentionParts | None:
     rank = turned.type.rank
     if rank < 2 or queries.type.rank != rank:
         return None
-    maker = sole_producer(graph, turned)
+    maker = turned.producer
     if maker is None or not isinstance(maker.op, Transpose):
         return AttentionParts(queries, turned, _swap(rank), op=op)
     order = maker.op.order(rank)

@@ -154,7 +154,20 @@ def precision(
         replace(stored_weights, run=store),
         activations(dtype, chosen, reason, left, rows=rows, joined=None if stated else joined),
     ]
-    return [*passes, attention(attends)] if rows and attends else passes
+    passes = [*passes, attention(attends)] if rows and attends else passes
+    return [*passes, Pass("casts", _without_casts, level=0, ensures="no output is a cast of what has its type")]
+
+
+def _without_casts(graph: Graph, log: Log) -> int:
+    """Remove the casts of what has their type, now that it is narrow, and which are outputs."""
+    removed = 0
+    for node in list(graph):
+        made = isinstance(node.op, Cast) and node.input(0).producer is not None
+        if made and node.input(0).type == node.output.type and not graph.is_output(node.input(0)):
+            substitute(graph, node.output, node.input(0))
+            graph.remove(node)
+            removed += 1
+    return removed
 
 
 def states_f16(graph: Graph) -> bool:
