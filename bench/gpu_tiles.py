@@ -87,11 +87,16 @@ def compiled(layer: str, target: str, count: int, dtype: DType, batch: int) -> C
         calls += lowered(problem, each, target)
         rows.append((each.key, each.cost(problem, row.machine).time * DEVICE_CYCLES / CLOCK, first, len(calls)))
     port = Port("unused", tensor(DType.U8, 64), 0)
-    program = Program("tiles", (port,), (port,), tuple(calls), (), Memory(0, 64, (1 << 31) - 64, 0))
+    memory, machine = Memory(0, 64, (1 << 31) - 64, 0), row.machine
+    assert machine.launch is not None
+    program = Program("tiles", (port,), (port,), tuple(calls), (), memory, launch=machine.launch, spaces=machine.spaces)
     return Bundle.of(program, resolved(Options(target=target), row)), rows
 
 
-MANY, ONE = ("tensor-staged", "separable-staged", "separable-tiled"), ("tensor-tiled", "tiled", "in-turn")
+MANY, ONE = (
+    ("tensor-staged", "tensor-warpgroups", "separable-staged", "separable-tiled"),
+    ("tensor-tiled", "tiled", "in-turn"),
+)
 """Algorithms of which many tiles are timed, and one."""
 
 

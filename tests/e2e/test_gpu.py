@@ -45,7 +45,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.attention import attention
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.flash_attention import flash_attention
+from tenon.machine.kernels.flash_attention import FlashTile, flash_attention
 from tenon.machine.kernels.group_attention import group_attention
 from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
@@ -55,6 +55,7 @@ from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
 from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
 from tenon.machine.kernels.tensor_staged import StagedTile, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
+from tenon.machine.kernels.tensor_warpgroups import WarpgroupTile, tensor_warpgroups
 from tenon.machine.kernels.tiled import tiled
 from tenon.machine.plan.program import Call, Memory, Place, Program, Region, Repeat
 from tenon.machine.proofs.bounds import prove
@@ -279,7 +280,8 @@ def in_stages(tile: StagedTile, dtype: DType, taps: int = 1) -> Launched:
     """The same with copies in stages: of images of 1 and 9 taps, and with the sums of a cluster."""
     x = Image(1, 64, 6, 7, 4, dtype=dtype)
     s = Conv(x, Image(1, 24, 6, 7, 4), (taps, taps), top=taps // 2, left=taps // 2, bias=False, weights=dtype)
-    kernel, rng = tensor_staged(s.flattened(), tile), np.random.default_rng(0)
+    generate: Any = tensor_warpgroups if isinstance(tile, WarpgroupTile) else tensor_staged
+    kernel, rng = generate(s.flattened(), tile), np.random.default_rng(0)
     shapes = [[extent.const for extent in buffer.shape] for buffer in kernel.params]
     views = [rng.standard_normal(np.prod(shape)).astype(dtype.numpy) for shape in shapes[:2]]
     bits = [view if dtype is DType.F16 else view.view(np.uint16) for view in views]
@@ -361,31 +363,40 @@ def test_attention_in_one_launch() -> None:
         HeadSizes(2, 18, 70, 32, 0.2, DType.F16, merged=True, batch=2),
         HeadSizes(1, 49, 50, 64, 0.125, DType.BF16, merged=True),
     ]
-    long = [
-        HeadSizes(2, 197, 300, 64, 0.125, DType.F16),
-        HeadSizes(4, 65, 70, 32, 0.2, DType.BF16, merged=True, batch=2, values=64, group=2),
-        HeadSizes(1, 64, 129, 128, 0.1, DType.F16),
+    long = {
+        HeadSizes(2, 197, 300, 64, 0.125, DType.F16): FlashTile(4, 1, 64),
+        HeadSizes(2, 198, 320, 64, 0.125, DType.F16): FlashTile(2, 2, 32, ahead=True),
+        HeadSizes(2, 197, 300, 64, 0.125, DType.F16, causal=True): FlashTile(4, 1, 32),
+        HeadSizes(4, 65, 70, 32, 0.2, DType.BF16, merged=True, batch=2, values=64, group=2): FlashTile(2, 1, 64),
+        HeadSizes(1, 64, 129, 128, 0.1, DType.F16): FlashTile(2, 1, 32),
+    }
+    calls = [
+        *(of_heads(s, attention(s)) for s in sizes),
+        *(of_heads(s, flash_attention(s, tile)) for s, tile in long.items()),
     ]
-    calls = [*(of_heads(s, attention(s)) for s in sizes), *(of_heads(s, flash_attention(s)) for s in long)]
     launch(calls, "cuda")
-    for s, call in zip(sizes + long, calls, strict=True):
+    for s, call in zip([*sizes, *long], calls, strict=True):
         result = call.after[3].view(s.dtype.numpy).astype(np.float32)
         np.testing.assert_allclose(result, call.expected[3], atol=3e-3 if s.dtype is DType.F16 else 3e-2)
 
 
-@pytest.mark.parametrize("target", ["cuda", "cuda-sm90"])
+@pytest.mark.parametrize("target", ["cuda", "cuda-sm90", "cuda-sm90a"])
 def test_copies_in_stages(target: str) -> None:
-    """On tensor cores, and the sums of the blocks of a cluster."""
+    """On tensor cores, the sums of the blocks of a cluster, and products beside the threads of four warps."""
     if reason := why_not("cuda"):
         pytest.skip(reason)
     if target == "cuda-sm90" and capability() < 90:
         pytest.skip("this device has no clusters")
-    cluster = int(target == "cuda-sm90")
+    if target == "cuda-sm90a" and capability() != 90:
+        pytest.skip("this device is no Hopper GPU")
+    cluster, groups = int(target == "cuda-sm90"), int(target == "cuda-sm90a")
     calls = [
         in_stages(StagedTile(32, 32, 32, 16, 16, 1, 2), DType.F16),
         in_stages(StagedTile(32, 32, 32, 16, 32, 1, 3), DType.F16, 3),
         in_stages(StagedTile(64, 16, 16, 32, 16, 1, 4), DType.BF16, 3),
         *([in_stages(StagedTile(64, 32, 16, 32, 16, 4, 2, 1), DType.F16, 3)] * cluster),
+        *([in_stages(WarpgroupTile(64, 32, 32, 16, 32, 1, 2), DType.F16, 3)] * groups),
+        *([in_stages(WarpgroupTile(128, 64, 16, 16, 64, 1, 4), DType.BF16)] * groups),
     ]
     launch(calls, target)
     for call in calls:

@@ -26,6 +26,8 @@ from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import sums_shape
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tensor_staged import StagedTile, pack, tensor_staged
+from tenon.machine.kernels.tensor_warpgroups import WarpgroupTile, tensor_warpgroups
+from tenon.machine.kernels.tensor_warpgroups import pack as pack_groups
 from tenon.machine.kernels.tiled import joined_parts
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
@@ -70,6 +72,12 @@ CASES = {
         replace(convolution((40, 24), (1, 35), block=40), y=Image(1, 24, 1, 35, 24)),
         StagedTile(32, 16, 16, 16, 16),
     ),
+    "groups": (convolution((16, 28), (6, 9), 3, n=2), WarpgroupTile(64, 32, 16, 16, 32, 1, 3)),
+    "groups_of_parts": (convolution((40, 24), (9, 10), 1, 2), WarpgroupTile(128, 32, 16, 16, 32, 3, 2)),
+    "groups_of_rows": (
+        replace(convolution((40, 24), (1, 35), block=40), y=Image(1, 24, 1, 35, 24)),
+        WarpgroupTile(64, 32, 32, 16, 32, 1, 2),
+    ),
 }
 
 
@@ -96,8 +104,12 @@ def test_results(name: str) -> None:
     bias = np.zeros(s.padded, np.float32)
     bias[: s.y.channels] = rng.standard_normal(s.y.channels)
     expected = Operator(pads=(s.top, s.left) * 2, strides=s.stride).reference(x, weights, bias[: s.y.channels])
-    kernel, y = tensor_staged(s, tile), np.zeros(math.prod(s.y.shape), s.y.dtype.numpy)
-    operands = [bits(stored(s.x, x)), bits(pack(weights, s, tile).reshape(-1))]
+    if isinstance(tile, WarpgroupTile):
+        kernel, packed = tensor_warpgroups(s, tile), pack_groups(weights, s, tile)
+    else:
+        kernel, packed = tensor_staged(s, tile), pack(weights, s, tile)
+    y = np.zeros(math.prod(s.y.shape), s.y.dtype.numpy)
+    operands = [bits(stored(s.x, x)), bits(packed.reshape(-1))]
     apart = tile.splits > 1 and not tile.cluster
     if apart:
         sums = np.full(math.prod(sums_shape(s, tile)), np.nan, np.float32)

@@ -29,6 +29,7 @@ from tenon.machine.algorithms.separable_tiled import SeparableStaged, SeparableT
 from tenon.machine.algorithms.strassen import Strassen
 from tenon.machine.algorithms.tensor_staged import TensorStaged
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
+from tenon.machine.algorithms.tensor_warpgroups import TensorWarpgroups
 from tenon.machine.algorithms.tile_matrices import TileMatrices
 from tenon.machine.algorithms.tile_patches import TilePatches
 from tenon.machine.algorithms.tile_products import TileProducts
@@ -69,6 +70,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorTiled,
     MatrixTiled,
     TensorStaged,
+    TensorWarpgroups,
     IntegerStaged,
     TileProducts,
     TilePatches,
@@ -126,6 +128,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
         TensorTiled,
         MatrixTiled,
         TensorStaged,
+        TensorWarpgroups,
     )
     if Depthwise.applies(problem, machine):
         kinds = (Depthwise, DepthwiseItems)

@@ -150,13 +150,7 @@ def in_steps(p: GroupContext, multiply: Callable[[Index], None], image: StepSour
 
 def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -> None:
     """The same by asynchronous copies, those of ``stages - 1`` steps on their way."""
-    k = p.k
-    parts = p.depth.groups * p.tile.m
-    lanes = 16 // p.s.weights.bytes
-    copies = [
-        _Copy(p, p.xs, p.xs, parts, p.depth.wide, True),
-        _Copy(p, p.ws, p.ws, p.tile.k * p.tile.n // lanes, lanes, False),
-    ]
+    k, copies = p.k, copies_of_stages(p)
     first, ahead = p.part * p.steps, stages - 1
     for step in range(ahead):
         for copy in copies[: len(copies) * (step < p.steps)]:
@@ -170,6 +164,15 @@ def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -
                 copy.issue(first + s + ahead, (s + ahead) % stages)
         k.commit()
         multiply(s % stages)
+
+
+def copies_of_stages(p: GroupContext) -> tuple[_Copy, _Copy]:
+    """What is copied asynchronously in a step: of the image, and of the weights."""
+    parts, lanes = p.depth.groups * p.tile.m, 16 // p.s.weights.bytes
+    return (
+        _Copy(p, p.xs, p.xs, parts, p.depth.wide, True),
+        _Copy(p, p.ws, p.ws, p.tile.k * p.tile.n // lanes, lanes, False),
+    )
 
 
 def beside_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None], image: StepSource) -> None:

@@ -140,7 +140,7 @@ def in_rows(split: Array, tile: StagedTile, row: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _StagedContext(GroupContext):
+class StagedContext(GroupContext):
     """``tx`` and ``ty`` are those of the warp; a thread of it is number ``4 * group + member``."""
 
     group: Index
@@ -195,7 +195,7 @@ def add_products(
     elements of the image, where they are not copied from memory."""
     depth, (x, w) = Depth.of(s, tile.k), operands
     stages = tile.fitting(depth.steps) if staged else 2
-    with _blocks(k, s, tile, unit.sums) as (across, down, part, shared_sums):
+    with opened_blocks(k, s, tile, unit.sums) as (across, down, part, shared_sums):
         xs = k.local("xs", stages, tile.k // unit.each, tile.m + _APART, unit.each, dtype=s.x.dtype, space="shared")
         ws = k.local("ws", stages, tile.k * tile.n, dtype=s.weights, space="shared")
         with (
@@ -205,7 +205,7 @@ def add_products(
             k.loop("t", 4, kind="thread") as t,
         ):
             warp = tx if tile.m > tile.rows else Index(), ty if tile.n > tile.cols else Index()
-            p = _StagedContext(k, s, tile, depth, x, w, xs, ws, fill, across, down, part, *warp, None, g, t, unit)
+            p = StagedContext(k, s, tile, depth, x, w, xs, ws, fill, across, down, part, *warp, None, g, t, unit)
             acc = k.local("a", tile.rows // M, tile.cols // N, 4, dtype=unit.sums)
             with k.unroll("i", tile.rows // M) as i, k.unroll("j", tile.cols // N) as j, k.unroll("c", 4) as c:
                 acc[i, j, c] = 0.0 if unit.sums is F32 else 0
@@ -216,14 +216,16 @@ def add_products(
             else:
                 in_steps(p, lambda stage: _multiply(p, acc, stage))
             if shared_sums is None:
-                _results(p, acc, into)
+                store_sums(p, acc, into)
             else:
                 assert not isinstance(into, Tensor)
                 _joined(p, acc, shared_sums, into)
 
 
 @contextmanager
-def _blocks(k: Builder, s: Conv, tile: StagedTile, dtype: DType) -> Iterator[tuple[Index, Index, Index, Tensor | None]]:
+def opened_blocks(
+    k: Builder, s: Conv, tile: StagedTile, dtype: DType
+) -> Iterator[tuple[Index, Index, Index, Tensor | None]]:
     """The loops over blocks: of channels, of positions, of parts, and the sums of a cluster."""
     assert Depth.of(s, tile.k).steps % tile.splits == 0
     assert tile.joins or not tile.cluster
@@ -240,7 +242,7 @@ def _blocks(k: Builder, s: Conv, tile: StagedTile, dtype: DType) -> Iterator[tup
         yield across, down, part, sums
 
 
-def _multiply(p: _StagedContext, acc: Tensor, stage: Index) -> None:
+def _multiply(p: StagedContext, acc: Tensor, stage: Index) -> None:
     """Add the products of one step."""
     k, tile, unit, g, t = p.k, p.tile, p.unit, p.group, p.member
     with k.loop("d", tile.k // unit.k) as d:
@@ -261,7 +263,7 @@ def _multiply(p: _StagedContext, acc: Tensor, stage: Index) -> None:
 Cell = tuple[Index, Index, Index]
 
 
-def _fragments(p: _StagedContext) -> Iterator[tuple[Index, Index, Sequence[Cell]]]:
+def _fragments(p: StagedContext) -> Iterator[tuple[Index, Index, Sequence[Cell]]]:
     """A thread's results: their row and four channels in the block's tile, and where their sums lie."""
     k, tile = p.k, p.tile
     with (
@@ -274,7 +276,7 @@ def _fragments(p: _StagedContext) -> Iterator[tuple[Index, Index, Sequence[Cell]
 
 
 @contextmanager
-def _position(p: _StagedContext, row: Index, quad: Index) -> Iterator[tuple[Index, tuple[Index, Index, Index], Index]]:
+def _position(p: StagedContext, row: Index, quad: Index) -> Iterator[tuple[Index, tuple[Index, Index, Index], Index]]:
     """The number of a position of the block's tile, where it lies, and its four channels, if it is one of the
     image."""
     s, tile = p.s, p.tile
@@ -284,7 +286,7 @@ def _position(p: _StagedContext, row: Index, quad: Index) -> Iterator[tuple[Inde
         yield number, (image, line, col), quad
 
 
-def _results(p: _StagedContext, acc: Tensor, into: Store | Tensor) -> None:
+def store_sums(p: StagedContext, acc: Tensor, into: Store | Tensor) -> None:
     """Store a thread's results, or its sums: four channels of a position at a time, after all operands of results are
     loaded."""
     computed = into if isinstance(into, FloatStore) and into.loads else None
@@ -303,7 +305,7 @@ def _results(p: _StagedContext, acc: Tensor, into: Store | Tensor) -> None:
                 store_quad(p, into, number, at, channels, values)
 
 
-def _joined(p: _StagedContext, acc: Tensor, sums: Tensor, into: Store) -> None:
+def _joined(p: StagedContext, acc: Tensor, sums: Tensor, into: Store) -> None:
     """Add the sums of the blocks of a cluster, each block those of a part of the channels, and store the results."""
     k, tile = p.k, p.tile
     for row, quad, cells in _fragments(p):

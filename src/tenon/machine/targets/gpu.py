@@ -6,6 +6,7 @@ from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16, MMA_F16_K16, MMA_I8_K32, MMA_U8_K32
+from tenon.machine.isa.warpgroups import WGMMA_BF16, WGMMA_F16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
@@ -97,6 +98,17 @@ TARGETS = (
         _SHARED,
         _DOT4,
         *_AMPERE,
+        backend="cuda",
+    ),
+    _device(
+        "cuda-sm90a",
+        "CUDA device (NVIDIA Hopper GPU) of an x86-64 machine: tensor cores that work beside the threads of four warps",
+        replace(_NVIDIA, copies=True, cluster=8),
+        MemorySpace("shared", 227 << 10),
+        _DOT4,
+        *_AMPERE,
+        WGMMA_F16,
+        WGMMA_BF16,
         backend="cuda",
     ),
     # The least that WebGPU asks of an adapter.

@@ -16,8 +16,18 @@ VERSIONS = {75: "6.5", 80: "7.0", 90: "7.8"}
 drivers compile PTX for newer GPUs.  With each, the version of PTX that is stated, so that drivers older than the
 compiler take it: nothing newer is left in it."""
 
-_NEEDED = {"cp.async": 80, "mma.sync.aligned.m16n8k16": 80, "mma.sync.aligned.m16n8k32": 80, "__cluster_dims__": 90}
+_NEEDED = {
+    "cp.async": 80,
+    "mma.sync.aligned.m16n8k16": 80,
+    "mma.sync.aligned.m16n8k32": 80,
+    "__cluster_dims__": 90,
+    "wgmma.": 90,
+}
 """The least that words of kernels need."""
+
+_OF_ONE = "wgmma."
+"""A word of kernels for GPUs of one compute capability, which is not part of newer ones, and its version of PTX."""
+_VERSION_OF_ONE = "8.0"
 
 _HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'
 """A hint to the driver's compiler that only newer versions know."""
@@ -36,13 +46,13 @@ def ptx(text: str) -> str:
     source = text.encode()
     _check(library, library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None))
     try:
-        capability = architecture(text)
-        options = [f"--gpu-architecture=compute_{capability}", "--std=c++17", "--restrict"]
+        capability, of_one = architecture(text), _OF_ONE in text
+        options = [f"--gpu-architecture=compute_{capability}{'a' * of_one}", "--std=c++17", "--restrict"]
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if library.nvrtcCompileProgram(program, len(options), given):
             report = _text(library, program, "ProgramLog").strip()
             raise ToolchainError(f"NVRTC refuses the kernels: {report}")
-        return older(_text(library, program, "PTX"), VERSIONS[capability])
+        return older(_text(library, program, "PTX"), _VERSION_OF_ONE if of_one else VERSIONS[capability])
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
