@@ -78,7 +78,7 @@ class FlashTile:
 _WIDE, _USUAL, _SMALL = 0.75, 0.2, 0.0
 """The least part of a device's units that blocks of 128, 64 and 32 queries have to occupy."""
 _EVEN = 4.0
-"""That of blocks of 128 causal queries, which take unequal times."""
+"""The least number of blocks of 128 causal queries for each unit of a device: such blocks take unequal times."""
 
 
 def tile_of(s: HeadSizes, machine: Machine) -> FlashTile | None:
