@@ -33,10 +33,10 @@ class ImageGenerator(Generator):
 
     def look(self, features: Array) -> None:
         """Read an image, by the rows f32 [n, width] that its tower gives; what was said of another one is forgotten."""
-        decoder = self._decoder
-        assert isinstance(decoder, Decoder)  # as the port for images says
-        decoder.reset()
-        decoder.image = features
+        if not isinstance(self._decoder, Decoder):
+            raise InputError(f"'{self.engine.name}' reads one image at a time: leave out sequences (--sequences)")
+        self._decoder.reset()
+        self._decoder.image = features
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt, and numbers behind the vocabulary for the rows of the image.  Raises as
