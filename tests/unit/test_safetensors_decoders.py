@@ -175,7 +175,7 @@ YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 
     ],
 )
 def test_yarn_is_that_of_transformers(more: Mapping[str, Any], right: list[float], magnitude: float) -> None:
-    """Frequencies and magnitudes that transformers 5 computes for heads of 16 elements."""
+    """Frequencies and magnitudes that transformers 4.57 computes for heads of 16 elements."""
     content = {**LLAMA, "max_position_embeddings": 8192, "rope_scaling": {**YARN, **more}}
     rope = decoder_config(ModelSettings(content, "config.json"), 64).layers[0].rope
     assert rope is not None
