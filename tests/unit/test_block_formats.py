@@ -17,6 +17,13 @@ def half(block: bytes, at: int) -> float:
     return float(np.frombuffer(block, "<f2", 1, at)[0])
 
 
+def q2_k(block: bytes, j: int) -> float:
+    """scales[16], qs[64], d, dmin."""
+    code = block[16 + j // 128 * 32 + j % 32] >> 2 * (j % 128 // 32) & 3
+    fine = block[j // 16]
+    return half(block, 80) * (fine & 15) * code - half(block, 82) * (fine >> 4)
+
+
 def q3_k(block: bytes, j: int) -> float:
     """hmask[32], qs[64], scales[12], d."""
     low = block[32 + j // 128 * 32 + j % 32] >> 2 * (j % 128 // 32) & 3
@@ -54,13 +61,22 @@ def q6_k(block: bytes, j: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "element", "scale"),
-    [("q4_0", q4_0, 0), ("q6_k", q6_k, 208), ("q3_k", q3_k, 108), ("iq4_nl", iq4_nl, 0), ("iq4_xs", iq4_xs, 0)],
+    ("name", "element", "scales"),
+    [
+        ("q4_0", q4_0, [0]),
+        ("q6_k", q6_k, [208]),
+        ("q2_k", q2_k, [80, 82]),
+        ("q3_k", q3_k, [108]),
+        ("iq4_nl", iq4_nl, [0]),
+        ("iq4_xs", iq4_xs, [0]),
+    ],
 )
-def test_elements_are_those_of_the_definition(name: str, element: Callable[[bytes, int], float], scale: int) -> None:
+def test_elements_are_those_of_the_definition(
+    name: str, element: Callable[[bytes, int], float], scales: list[int]
+) -> None:
     format = FORMATS[name]
     data: Array = np.random.default_rng(3).integers(0, 256, (2, 2 * format.nbytes), np.uint8)
-    for start in (scale, format.nbytes + scale):
+    for start in (block + scale for block in (0, format.nbytes) for scale in scales):
         data[:, start : start + 2] = np.array([0.37, -1.5], "<f2").view(np.uint8).reshape(2, 2)
     got = dequantised(format, data)
     assert got.shape == (2, 2 * format.span)

@@ -36,6 +36,7 @@ CASES = {
     "q4_k": (19, 18, 512),
     "q5_k": (16, 20, 256),
     "q6_k": (33, 16, 256),
+    "q2_k": (34, 18, 512),
     "n4_32": (16, 16, 64),
     "n8_128": (20, 16, 128),
 }
@@ -89,7 +90,7 @@ def test_tiles_are_chosen_by_rows() -> None:
     assert not in_tiles(BlockProduct("q4_0", 64, 2048, 2048), find("x86-64-avx512-vnni").machine)
 
 
-@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "n4_64_zeros"])
+@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "q2_k", "n4_64_zeros"])
 def test_products_of_blocks_of_two_by_two(name: str) -> None:
     """Those of Arm, for tiles of an even number of rows; the last three rows are a tile of the other kind."""
     machine = find("aarch64-i8mm").machine

@@ -176,6 +176,15 @@ def _iq4_xs(b: Array) -> BlockParts:
     return BlockParts(_flat(codes), _halves(b, 0), fine=_flat(np.repeat(fine, 2, -1)))
 
 
+def _q2_k(b: Array) -> BlockParts:
+    # The scales of sixteen parts are the low halves of bytes 0 to 15, their shifts the high halves; codes have two bits
+    # in bytes 16 to 79.
+    pairs = _lines(b[..., 16:80], 32)  # [rows, blocks, 2, 32]
+    codes = np.concatenate([pairs >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    fine, shifts = ((b[..., :16] >> place & 15).astype(np.int8) for place in (0, 4))
+    return BlockParts(_flat(codes), _halves(b, 80), None, _halves(b, 82), _flat(fine), _flat(shifts))
+
+
 def _q3_k(b: Array) -> BlockParts:
     # Codes have their lowest two bits in bytes 32 to 95 and the third in bytes 0 to 31; the scales of sixteen parts
     # have the lowest four of six bits in bytes 96 to 103 and two others in bytes 104 to 107.
@@ -232,6 +241,7 @@ FORMATS: Mapping[str, BlockFormat] = {
         BlockFormat("q4_k", 144, 256, 4, 0, shifts=True, fine=32),
         BlockFormat("q5_k", 176, 256, 5, 0, shifts=True, fine=32),
         BlockFormat("q6_k", 210, 256, 6, 32, fine=16),
+        BlockFormat("q2_k", 84, 256, 2, 0, shifts=True, fine=16),
         BlockFormat("q3_k", 110, 256, 4, 4, fine=16),
         BlockFormat("iq4_nl", 18, 32, 8, 128),
         BlockFormat("iq4_xs", 136, 256, 8, 128, fine=16),
@@ -248,6 +258,7 @@ _PARTS: Mapping[str, Callable[[Array], BlockParts]] = {
     "q4_k": _q4_k,
     "q5_k": _q5_k,
     "q6_k": _q6_k,
+    "q2_k": _q2_k,
     "q3_k": _q3_k,
     "iq4_nl": _iq4_nl,
     "iq4_xs": _iq4_xs,

@@ -1,9 +1,10 @@
 """Weights in blocks, rearranged when compiling: panels of as many rows as a vector has lanes, group after group.
 
 A group is 32 elements of a row, 8 words of 4 bytes; the words of a panel's rows lie side by side and are one vector.
-Array of 4 bits are two to a byte, of word 2i in the low half and of word 2i + 1 in the high half.  Array of 5 and 6
-bits have their further bits in words behind these: bit i of a byte belongs to word i, and two bits at 2i to words i and
-4 + i of two such words.  Bytes are in the order of elements on every processor.
+Codes of 4 bits are two to a byte, of word 2i in the low half and of word 2i + 1 in the high half; those of 2 bits are
+four to a byte, of words 4i to 4i + 3 from the lowest bits on.  Codes of 5 and 6 bits have their further bits in words
+behind those of 4: bit i of a byte belongs to word i, and two bits at 2i to words i and 4 + i of two such words.  Bytes
+are in the order of elements on every processor.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class BlockPacking:
         words = codes.view(np.uint32).reshape(len(codes), -1, WORDS)  # bytes of a word stay together
         if self.format.bits == 8 and self.signed:
             words = words ^ np.uint32(0x80808080)
-        if self.format.bits < 8:
+        if self.format.bits == 2:
+            words = _joined(words, 2)
+        elif self.format.bits < 8:
             low = words & _LOW
             pairs = low[..., ::2] | low[..., 1::2] << 4
             words = np.concatenate([pairs, *_further(words >> 4 & _LOW, self.format.bits)], 2)
@@ -105,11 +108,15 @@ def _further(high: Array, bits: int) -> Sequence[Array]:
     """The bits above the lowest four of words [rows, groups, 8], as words [rows, groups, 1 or 2]."""
     if bits == 4:
         return []
-    width = bits - 4
+    return [_joined(high, bits - 4)]
+
+
+def _joined(words: Array, width: int) -> Array:
+    """Words [rows, groups, 8], whose bytes have ``width`` bits, as many to a byte as fit, [rows, groups, width]."""
     count = 8 // width
-    shifted = high << (np.arange(WORDS, dtype=np.uint32) % count * width)
-    lines = shifted.reshape(*high.shape[:2], -1, count)
-    return [np.bitwise_or.reduce(lines, axis=3)]
+    shifted = words << (np.arange(WORDS, dtype=np.uint32) % count * width)
+    joined: Array = np.bitwise_or.reduce(shifted.reshape(*words.shape[:2], -1, count), axis=3)
+    return joined
 
 
 def _masked(words: Expr, shift: int, mask: int) -> Expr:
@@ -122,6 +129,9 @@ def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int
     that of the vector in the panel."""
     if f.bits == 8:
         return [word[(*at, Index((), 2 * pair + i), lane)] for i in (0, 1)]
+    if f.bits == 2:
+        four = bitcast(word[(*at, Index((), pair // 2), lane)], I32)
+        return [bitcast(_masked(four, pair % 2 * 4 + shift, 3), DType.Q8) for shift in (0, 2)]
     stored = bitcast(word[(*at, Index((), pair), lane)], I32)
     pairs = [_masked(stored, shift, 15) for shift in (0, 4)]
     if f.bits > 4:

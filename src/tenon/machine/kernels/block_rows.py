@@ -51,7 +51,7 @@ def block_rows(format: str, rows: int, columns: int, count: int, index_dtype: DT
                         value = value * element(fine, panel, part, lane)  # integers, which are exact
                     value = op("mul_rounded", value, element(scale, panel, block, lane))
                     if shift is not None and fine_shift is not None:
-                        less = element(fine_shift, panel, g, lane)
+                        less = element(fine_shift, panel, g if f.fine == GROUP else g * 2 + word // 4, lane)
                         value = value - op("mul_rounded", less, element(shift, panel, block, lane))
                     elif shift is not None:
                         value = value + element(shift, panel, block, lane)
@@ -67,6 +67,8 @@ def _code(codes: Tensor, at: tuple[Index, Index], bits: int, word: int, place: I
 
     if bits == 8:
         return stored(word)
+    if bits == 2:
+        return op("and", stored(word // 4) >> (word % 4 * 2), 3)
     code = op("and", stored(word // 2) >> (word % 2 * 4), 15)
     if bits == 4:
         return code

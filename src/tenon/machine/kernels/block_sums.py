@@ -114,7 +114,8 @@ class BlockWeights:
         return tensor.vec(self.lanes)[(*at, self.lane)]
 
     def scales(self, k: Builder, panel: Index, block: Index, group: Index) -> list[Expr]:
-        """The scales of a group of a panel, and its shifts.
+        """The scales of a group of a panel and its shifts, and where halves of groups have shifts of their own, these
+        two, in i32.
 
         Fine scales of groups are multiplied in here: f16 times 6 bits is exact, so that the result is that of integers
         which are multiplied by the fine scale first.
@@ -127,11 +128,14 @@ class BlockWeights:
                 if part is not None:
                     value = value * cast(cast(self.part(part, panel, group), I32), F32)
                 result.append(k.let("d", value))
+        if self.fine_shift is not None and self.format.fine == HALF:
+            for half in (0, 1):
+                result.append(k.let("n", cast(self.part(self.fine_shift, panel, group * 2 + half), I32)))
         return result
 
     def term(self, total: Expr, scales: Sequence[Expr], whole: Expr | None) -> Expr:
         """What a group adds to results: ``total`` is the sum of its products, and ``whole`` that of its activations,
-        both in f32; ``whole`` is for formats that have shifts."""
+        times the shifts of halves where they have such, both in f32; ``whole`` is for formats that have shifts."""
         term = op("mul_rounded", total, scales[0])
         if len(scales) == 1:
             return term
@@ -302,7 +306,10 @@ class BlockSums:
         """What the sum of a group adds to a result, by the scales of the group."""
         lanes = self.lanes
         whole = None
-        if len(scales) > 1:
+        if len(scales) > 2:
+            halves = [broadcast(self.group_sum(row, group, half), lanes) * scales[2 + half] for half in (0, 1)]
+            whole = cast(halves[0] + halves[1], F32)
+        elif len(scales) > 1:
             whole = broadcast(cast(self.group_sum(row, group), F32), lanes)
         term = self.at.weights.term(cast(total, F32), scales, whole)
         return op("mul_rounded", term, broadcast(self.at.x_scale[row, group], lanes))

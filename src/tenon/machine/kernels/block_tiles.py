@@ -12,6 +12,7 @@ sets of the cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -75,13 +76,20 @@ def block_left(s: BlockProduct) -> Kernel:
 
 @lru_cache(maxsize=128)
 def block_totals(s: BlockProduct) -> Kernel:
-    """Parameters: the sums of 16 activations, i32 [rows, 2 groups], and the sums of groups in f32 [rows, groups]."""
-    k = Builder(f"block_totals_{s.rows}x{s.columns}", f"Sums of {GROUP} of [{s.rows}, {s.columns}] as floats")
+    """Parameters: the sums of 16 activations, i32 [rows, 2 groups], and the sums of parts in f32 [rows, parts]."""
+    width = s.columns // total_parts(s)
+    k = Builder(f"block_totals_{s.rows}x{s.columns}_{width}", f"Sums of {width} of [{s.rows}, {s.columns}] as floats")
     sums = k.param("sx", s.rows, 2 * s.groups, dtype=I32)
-    y = k.param("y", s.rows, s.groups, out=True)
-    with k.loop("r", s.rows, kind="parallel") as row, k.loop("g", s.groups) as group:
-        y[row, group] = cast(sums[row, group * 2] + sums[row, group * 2 + 1], F32)
+    y = k.param("y", s.rows, total_parts(s), out=True)
+    with k.loop("r", s.rows, kind="parallel") as row, k.loop("g", total_parts(s)) as part:
+        whole = sums[row, part] if width == HALF else sums[row, part * 2] + sums[row, part * 2 + 1]
+        y[row, part] = cast(whole, F32)
     return k.done()
+
+
+def total_parts(s: BlockProduct) -> int:
+    """Parts of a row of activations whose sums are multiplied by shifts: groups, or halves of them."""
+    return s.groups * (2 if s.weights.fine == HALF else 1)
 
 
 @lru_cache(maxsize=128)
@@ -95,7 +103,7 @@ def block_tiles(s: BlockProduct, machine: Machine) -> Kernel:
     )
     x = k.param("x", row_tiles(s), s.groups, ROWS, WORDS, dtype=DType.Q8)
     scales = k.param("dx", s.rows, s.groups)
-    totals = k.param("t", s.rows, s.groups) if s.weights.shifts else None
+    totals = k.param("t", s.rows, total_parts(s)) if s.weights.shifts else None
     weights = BlockWeights.declared(k, s, p)
     tiles = _Tiles(k, s, p, x, scales, totals, weights, k.param("y", s.rows, s.outputs, out=True))
     whole, rest = divmod(s.outputs, LANES)
@@ -201,9 +209,7 @@ class _Tiles:
             scales = self.weights.scales(k, panel, group // (f.span // GROUP) + block, group + own)
             with k.unroll("r", height) as r:
                 total = self._total(sums, r, fine)
-                whole = self.x_total
-                spread = None if whole is None else broadcast(whole[row + r, group + own], LANES)
-                term = self.weights.term(total, scales, spread)
+                term = self.weights.term(total, scales, self._whole(row + r, group + own, scales))
                 scale = broadcast(self.x_scale[row + r, group + own], LANES)
                 acc[r] = acc[r] + op("mul_rounded", term, scale)
         with k.unroll("r", height) as r:
@@ -222,6 +228,15 @@ class _Tiles:
         if self.parts == 1:
             return totals[0]
         return totals[0] * fine[0] + totals[1] * fine[1]
+
+    def _whole(self, row: Index, group: Index, scales: Sequence[Expr]) -> Expr | None:
+        """The sum of a group of activations, of halves times their shifts (integers that f32 has exactly)."""
+        if self.x_total is None:
+            return None
+        if self.parts == 1:
+            return broadcast(self.x_total[row, group], LANES)
+        halves = [broadcast(self.x_total[row, group * 2 + i], LANES) * cast(scales[2 + i], F32) for i in (0, 1)]
+        return halves[0] + halves[1]
 
     def _product(self, left: tuple[Index, Index], weights: tuple[Tensor, Index], sums: Tensor, half: int) -> None:
         """The products of a group by a tile of rows, or of a part of one."""

@@ -20,7 +20,7 @@ from tenon.machine.kernels.block_product import block_product
 from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
 from tenon.machine.kernels.block_sums import BlockProduct, packing
-from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words
+from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words, total_parts
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, I32, I64, ROW_MAJOR, DType, TensorType
@@ -178,7 +178,7 @@ class BlockMatMul(Operator):
         left, totals = Scratch("left", 4 * left_words(s)), list[Arg]()
         steps = [Step(block_left(s), (Input(0), left))]
         if s.weights.shifts:
-            totals.append(Scratch("totals", 4 * s.rows * s.groups))
+            totals.append(Scratch("totals", 4 * s.rows * total_parts(s)))
             steps.append(Step(block_totals(s), (Input(2), totals[0])))
         args = (left, Input(1), *totals, *weights, Output())
         return [*steps, Step(block_tiles(s, site.machine), args)]
@@ -261,7 +261,10 @@ def _product(f: BlockFormat, x: Array, scales: Array, sums: Array, weights: Arra
         term = total.astype(np.float32) * parts.scale[:, block].astype(np.float32)
         whole = sums[:, 2 * group] + sums[:, 2 * group + 1]
         if parts.shift is not None and parts.fine_shift is not None:
-            less = whole[:, None] * parts.fine_shift[:, group].astype(np.int32)
+            own, less = parts.fine_shift.astype(np.int32), np.zeros(result.shape, np.int32)
+            for start in range(group * GROUP, (group + 1) * GROUP, width):
+                totals = x[:, start : start + width].sum(1, dtype=np.int32)
+                less += totals[:, None] * own[:, start // width]
             term = term - less.astype(np.float32) * parts.shift[:, block].astype(np.float32)
         elif parts.shift is not None:
             term = term + whole[:, None].astype(np.float32) * parts.shift[:, block].astype(np.float32)
@@ -279,7 +282,7 @@ def _random_blocks(rows: int, columns: int, f: BlockFormat) -> Array:
     """Random blocks with scales of the magnitude of real ones."""
     rng = np.random.default_rng(rows * columns)
     data = rng.integers(0, 256, (rows, columns // f.span, f.nbytes), np.uint8)
-    scales: Sequence[int] = {"q6_k": (208,), "q3_k": (108,)}.get(f.name, (0, 2) if f.shifts else (0,))
+    scales: Sequence[int] = {"q6_k": (208,), "q3_k": (108,), "q2_k": (80, 82)}.get(f.name, (0, 2) if f.shifts else (0,))
     if f.wide:
         floats = rng.uniform(-0.1, 0.1, (rows, columns // f.span, 1)).astype("<f4")
         data[..., :4] = floats.view(np.uint8)
