@@ -159,6 +159,26 @@ def _floats() -> Iterator[Form]:
         yield Form("mul_rounded", lanes, test, PRODUCT_ALONE % register)
 
 
+# ------------------------------------------------------------------------------------------- maxima of 16-bit integers
+def _words() -> Iterator[Form]:
+    """For GCC, which compares and selects where it is not told the instruction."""
+    typedef = "typedef short words __attribute__((vector_size(2 * {N})));\n  "
+    for name, dtype, code, first in (
+        ("max", DType.I16, "pmaxsw", "SSE2"),
+        ("min", DType.I16, "pminsw", "SSE2"),
+        ("max", DType.U16, "pmaxuw", "SSE4_1"),
+        ("min", DType.U16, "pminuw", "SSE4_1"),
+    ):
+        for lanes, feature, size, more in (
+            (32, "AVX512BW", "512_mask", ", (words)a, -1"),
+            (16, "AVX2", "256", ""),
+            (8, first, "128", ""),
+        ):
+            has = f"defined(__{feature}__) && !defined(__clang__)"
+            call = f"__builtin_ia32_{code}{size}((words)a, (words)b{more})"
+            yield Form(name, lanes, has, f"{typedef}return ({{V}}){call};", dtype)
+
+
 FORMS = (
     *(form for lanes in _SIZES for form in _vnni(lanes)),
     *(form for name in ("dot4", "dot4_signed", "dot4_narrow") for lanes in _PAIRS for form in _pmaddwd(name, lanes)),
@@ -167,4 +187,5 @@ FORMS = (
     *(form for lanes in _SIZES for form in _dpbf16ps(lanes)),
     *_tables(),
     *_floats(),
+    *_words(),
 )

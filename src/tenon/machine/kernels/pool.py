@@ -13,7 +13,7 @@ from itertools import product
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Expr, Kernel, lanes_of, maximum
+from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, lanes_of, less, maximum, minimum, select
 from tenon.machine.kernels.epilogue import finish, finish_four
 from tenon.machine.kernels.fours import FOUR
 from tenon.machine.kernels.image import Epilogue, Image, identity
@@ -25,6 +25,9 @@ from tenon.network.graph.types import I32, DType
 
 UNROLLED = 64
 """The most taps that are unrolled in one tile."""
+
+_INFINITY = 0xFF80
+"""The bits of minus infinity in bf16; greater ones, as an unsigned integer, are NaN with a sign."""
 
 
 @dataclass(frozen=True)
@@ -99,26 +102,37 @@ def pool(s: Pool, machine: Machine) -> Kernel:
         f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}", f"{kind.capitalize()} pooling of {s.x.shown} to {s.y.shown}"
     )
     lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
-    padded = s.y.blocks * s.y.block
+    in_bits = lanes > 1 and _in_bits(s)
+    if in_bits and s.x.block % (2 * lanes) == 0:
+        lanes *= 2
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
-    m = k.param("m", padded, dtype=I32) if s.clear else None
+    m = k.param("m", s.y.blocks * s.y.block, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
     if machine.launch is not None:
         _items(k, s, (x, m, operands, y))
         return k.done()
-    (kind,), inside = deal(padded // lanes)
-    with k.loop("n", s.y.n) as n, k.loop("c", padded // lanes, kind=kind) as c:
-        mask = None if m is None else k.let("mask", m.vec(lanes)[c])
-        parts = _PoolContext(k, s, lanes, x, mask, operands, y, n, c)
+    vectors = s.y.block // lanes
+    (kind,), inside = deal(s.y.blocks)
+    tile = _tile_of_bits if in_bits else _tile
+    with k.loop("n", s.y.n) as n, k.loop("c", s.y.blocks, kind=kind) as block:
         for rows in s.rows:
             with k.loop("i", rows.count, kind=inside) as i:
                 for cols in s.cols:
-                    width = _width(cols, rows.taps * cols.taps, machine)
+                    width = _width(cols, rows.taps * cols.taps, machine, 3 if in_bits else 1)
                     for start, iterations, size in segments(cols.count, width):
-                        with k.loop("j", iterations) as j:
-                            _tile(parts, rows, cols, i, j * size + start, size)
+                        with k.loop("j", iterations) as j, k.loop("v", vectors) as v:
+                            c = block * vectors + v
+                            mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+                            parts = _PoolContext(k, s, lanes, x, mask, operands, y, n, c)
+                            tile(parts, rows, cols, i, j * size + start, size)
     return k.done()
+
+
+def _in_bits(s: Pool) -> bool:
+    """Whether the maximum of bf16 is taken of their bits, as integers, which need no conversion to f32 and back."""
+    plain = s.epilogue is identity and not s.operands and not s.clear
+    return s.x.dtype is s.y.dtype is DType.BF16 and not s.average and plain
 
 
 def _items(k: Builder, s: Pool, tensors: tuple[Tensor, Tensor | None, list[Tensor], Tensor]) -> None:
@@ -161,11 +175,11 @@ def _tile_of_four(
     finish_four(s, p.y, p.operands, (p.n, p.c, i + rows.first, j + cols.first), results, masks)
 
 
-def _width(cols: Segment, taps: int, machine: Machine) -> int:
-    """The number of neighbouring windows in one tile, whose accumulations are independent."""
+def _width(cols: Segment, taps: int, machine: Machine, results: int = 1) -> int:
+    """The number of neighbouring windows in one tile, whose accumulations, ``results`` each, are independent."""
     if cols.grow:
         return 1
-    return max(1, min(cols.count, 8, machine.registers // 2, UNROLLED // taps))
+    return max(1, min(cols.count, 8, machine.registers // (results + 1), UNROLLED // taps))
 
 
 def _tile(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
@@ -184,6 +198,35 @@ def _tile(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: Index, siz
     with k.unroll("q", size) as q:
         result = acc[q] * (1.0 / (rows.weight * cols.weight)) if s.average else acc[q]
         _finish(p, i + rows.first, j + q + cols.first, result)
+
+
+def _tile_of_bits(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: Index, size: int) -> None:
+    """``size`` windows of bf16 along a row, from window (i, j) of their segments on, by the bits of their elements: NaN
+    if one of a window is NaN, and 0 is greater than -0.
+
+    Numbers without a sign are in the order of their bits as integers, below which are those with a sign, in reverse
+    order.  So the maximum is the greatest integer where that has no sign, else the least one.  NaN with a sign is above
+    all others as an unsigned integer.
+    """
+    k, s, lanes = p.k, p.s, p.lanes
+    most = k.local("a", size, lanes=lanes, dtype=DType.I16)
+    least = k.local("l", size, lanes=lanes, dtype=DType.I16)
+    top = k.local("u", size, lanes=lanes, dtype=DType.U16)
+    with k.unroll("q", size) as q:
+        most[q], least[q], top[q] = -0x8000, 0x7FFF, 0
+    for ky, kx, _ in _taps(p, rows, cols, (i, j), most, size):
+        with k.unroll("q", size) as q:
+            row = i * rows.step + ky * s.dilation[0] + rows.start
+            col = (j + q) * cols.step + kx * s.dilation[1] + cols.start
+            bits = k.let("v", bitcast(p.x.vec(lanes)[s.x.place(p.n, p.c * lanes, row, col, lanes)], DType.U16))
+            value = bitcast(bits, DType.I16)
+            most[q] = maximum(most[q], value)
+            least[q] = minimum(least[q], value)
+            top[q] = maximum(top[q], bits)
+    with k.unroll("q", size) as q:
+        number = select(less(most[q], 0), least[q], most[q])
+        result = select(less(_INFINITY, top[q]), top[q], bitcast(number, DType.U16))
+        _finish(p, i + rows.first, j + q + cols.first, bitcast(result, DType.BF16))
 
 
 def _taps(
