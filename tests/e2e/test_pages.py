@@ -93,6 +93,7 @@ RUN_HERE: dict[str, Page] = {
         avx2=True,
     ),
     "tutorials/language-model": Page(packages=("tokenizers", "jinja2"), programs=("gcc",)),
+    "tutorials/speech": Page(packages=("tokenizers", "jinja2")),
     "tutorials/story-model": Page(programs=("qemu-system-arm",)),
     "tutorials/quantise-for-a-microcontroller": Page(
         programs=("qemu-system-arm", "arm-none-eabi-gcc", "make"), packages=("onnxruntime",)

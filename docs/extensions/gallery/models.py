@@ -57,6 +57,8 @@ WANTED = (
     "SmolLM2-135M",
     "stories260K",
     "Whisper tiny",
+    "Moonshine tiny",
+    "SmolVLM-256M",
     "Piper",
     "all-MiniLM-L6-v2",
 )
