@@ -148,6 +148,28 @@ def test_only_activations_between_convolutions_are_narrowed() -> None:
     assert weights == {"w0": BF16, "b0": F32, "w1": F32, "w2": BF16, "w3": BF16}
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", BF16), ("fp16", F16)])
+def test_padding_between_convolutions_is_narrowed(name: str, dtype: DType) -> None:
+    """Zeros before a maximum cannot be the pooling's own padding, which counts for nothing."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["c"]),
+        node("LeakyRelu", ["c"], ["r"], alpha=0.1),
+        node("Pad", ["r", "pads"], ["e"]),
+        node("MaxPool", ["e"], ["p"], kernel_shape=[2, 2]),
+        node("Conv", ["p", "w1"], ["y"]),
+    ]
+    weights = {"w0": random(16, 3, 1, 1), "w1": random(4, 16, 1, 1), "pads": np.array([0, 0, 0, 0, 0, 0, 1, 1])}
+    graph = graph_of(nodes, weights)
+    x = random_inputs(graph)
+    (expected,) = evaluate(graph, x).values()
+    narrow = passes.optimize(graph, verify=True, narrow=precision(name, arithmetic=True))
+    types = {n.op.name: n.output.type.dtype for n in narrow}
+    assert types["Pad"] is types["MaxPool"] is dtype
+    assert "Cast" not in {n.op.name for n in narrow if n.input(0).type.dtype is not F32}
+    (y,) = evaluate(narrow, x).values()
+    close(y, expected, 0.02)
+
+
 def test_activations_are_f16_where_the_target_computes_in_it() -> None:
     graph = passes.optimize(separable(), verify=True, narrow=precision("fp16", arithmetic=True))
     types = {n.op.name: n.output.type.dtype for n in graph}

@@ -298,6 +298,7 @@ class Pad(Operator):
     mode: str = "constant"
     arity: ClassVar[tuple[int, int]] = (2, 4)
     moves: ClassVar[bool] = True
+    narrow_images: ClassVar[bool] = True
 
     def amounts(self, rank: int, pads: Array, axes: Array | None) -> list[tuple[int, int]]:
         """(before, after) of every axis."""
