@@ -70,6 +70,7 @@ class DecoderFile:
     joined: bool = False
     pairs: Mapping[str, Pair] = field(default_factory=dict)
     vocabulary: int = VOCABULARY
+    together: bool = False  # queries and keys of all heads are normalised together
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all weights by their names in the file, without ".weight"."""
@@ -79,7 +80,9 @@ class DecoderFile:
             shapes["output"] = (self.vocabulary, HIDDEN)
         for i in range(self.layers):
             own: dict[str, tuple[int, ...]] = dict.fromkeys(self.norms, (HIDDEN,))
-            own |= {name: (DEPTH,) for name in ("attn_q_norm", "attn_k_norm") if name in self.norms}
+            for name, size in (("attn_q_norm", q), ("attn_k_norm", k)):
+                if name in self.norms:
+                    own[name] = (size if self.together else DEPTH,)
             own |= {"attn_output": (HIDDEN, q), "ffn_down": (HIDDEN, WIDE)}
             if self.joined:
                 own |= {"attn_qkv": (q + 2 * k, HIDDEN), "ffn_up": (2 * WIDE, HIDDEN)}
@@ -148,6 +151,9 @@ class Variant:
     gelu: bool = False
     embedding: float = 1.0
     softcaps: tuple[float, float] = (0.0, 0.0)
+    scores: float = DEPTH**-0.5
+    residual: float = 1.0
+    logits: float = 1.0
 
 
 def logits(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0) -> Array:
@@ -156,12 +162,16 @@ def logits(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0)
     x = w["token_embd"][list(tokens)] * v.embedding
     for i in range(model.layers):
         own = {name.removeprefix(f"blk.{i}."): data for name, data in w.items() if name.startswith(f"blk.{i}.")}
-        y = _attention(model, v, own, i, _norm(x, own["attn_norm"]))
-        x = x + (_norm(y, own["post_attention_norm"]) if "post_attention_norm" in own else y)
-        y = _feed_forward(model, v, own, _norm(x, own["ffn_norm"]))
-        x = x + (_norm(y, own["post_ffw_norm"]) if "post_ffw_norm" in own else y)
+        y = _attention(model, v, own, i, _optional_norm(x, own, "attn_norm"))
+        x = x + v.residual * _optional_norm(y, own, "post_attention_norm")
+        y = _feed_forward(model, v, own, _optional_norm(x, own, "ffn_norm"))
+        x = x + v.residual * _optional_norm(y, own, "post_ffw_norm")
     y = _norm(x[-1], w["output_norm"]) @ w["token_embd" if model.tied else "output"].T
-    return _capped(y, v.softcaps[1])
+    return _capped(y * v.logits, v.softcaps[1])
+
+
+def _optional_norm(x: Array, weights: Mapping[str, Array], name: str) -> Array:
+    return _norm(x, weights[name]) if name in weights else x
 
 
 def _capped(x: Array, c: float) -> Array:
@@ -174,13 +184,15 @@ def _attention(model: DecoderFile, v: Variant, w: Mapping[str, Array], layer: in
         parts = np.split(x @ w["attn_qkv"].T, np.cumsum(counts)[:2] * DEPTH, axis=-1)
     else:
         parts = [x @ w[f"attn_{name}"].T + w.get(f"attn_{name}.bias", 0) for name in "qkv"]
+    if model.together:
+        parts[:2] = _norm(parts[0], w["attn_q_norm"]), _norm(parts[1], w["attn_k_norm"])
     q, k, values = (part.reshape(len(x), n, DEPTH) for part, n in zip(parts, counts, strict=True))
-    if "attn_q_norm" in w:
+    if "attn_q_norm" in w and not model.together:
         q, k = _norm(q, w["attn_q_norm"]), _norm(k, w["attn_k_norm"])
     base = v.bases[layer] if v.bases else 10000.0
     q, k = (_turned(part, base, neighbours=v.neighbours) if base else part for part in (q, k))
     k, values = (np.repeat(part, model.heads // model.key_heads, axis=1) for part in (k, values))
-    scores = _capped(np.einsum("ihd,jhd->hij", q, k) / np.sqrt(DEPTH), v.softcaps[0])
+    scores = _capped(np.einsum("ihd,jhd->hij", q, k) * v.scores, v.softcaps[0])
     distance = np.arange(len(x))[:, None] - np.arange(len(x))
     window = v.windows[layer] if v.windows else 0
     scores = np.where((distance >= 0) & ((distance < window) | (window == 0)), scores, -np.inf)

@@ -45,7 +45,15 @@ pytestmark = pytest.mark.quick(importer="gguf")
 BOTH = ("attn_norm", "ffn_norm")
 QK = (*BOTH, "attn_q_norm", "attn_k_norm")
 POST = (*BOTH, "post_attention_norm", "post_ffw_norm")
+AFTER = (*POST[2:], *QK[2:])
 ROOT = HIDDEN**0.5
+MULTIPLIED = Variant(neighbours=True, embedding=6.0, scores=0.125, residual=0.5, logits=0.25)
+GRANITE: Mapping[str, tuple[int, float]] = {
+    "embedding_scale": (F32, 6.0),
+    "attention.scale": (F32, 0.125),
+    "residual_scale": (F32, 0.5),
+    "logit_scale": (F32, 4.0),
+}
 WINDOW: Mapping[str, tuple[int, int]] = {"attention.sliding_window": (U32, 5)}
 NEAR, FAR = 10000.0, 50000.0
 
@@ -65,6 +73,13 @@ CASES: Mapping[str, tuple[DecoderFile, Variant]] = {
     "gemma3": (
         DecoderFile("gemma3", 6, norms=(*POST, *QK[2:]), pairs={**WINDOW, "rope.freq_base": (F32, FAR)}),
         Variant(gelu=True, embedding=ROOT, windows=(5,) * 5 + (0,), bases=(NEAR,) * 5 + (FAR,)),
+    ),
+    "olmo2": (DecoderFile("olmo2", norms=AFTER, together=True), Variant()),
+    "olmo3": (DecoderFile("olmo2", 4, norms=AFTER, together=True, pairs=WINDOW), Variant(windows=(5, 5, 5, 0))),
+    "granite": (DecoderFile("granite", pairs=GRANITE), MULTIPLIED),
+    "granite without positions": (
+        DecoderFile("granite", pairs={**GRANITE, "rope.scaling.finetuned": (BOOL, False)}),
+        replace(MULTIPLIED, bases=(0, 0)),
     ),
 }
 

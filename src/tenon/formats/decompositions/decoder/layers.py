@@ -150,8 +150,8 @@ class DecoderLayers:
         return self.builder.add("RotateHeads", x, *turn, interleaved=int(rope.interleaved))
 
     def projections(self, i: int, x: Value) -> Sequence[Value]:
-        """Queries, keys and values, [1, length, heads, depth]."""
-        config, b = self.config, self.builder
+        """Queries, keys and values, [1, length, heads, depth], the first two normalised where the model has norms."""
+        config = self.config
         counts = (config.heads, config.key_heads, config.key_heads)
         joined = self.weights.weight(f"{i}.qkv")
         if joined is None:
@@ -166,7 +166,16 @@ class DecoderLayers:
                 self._with_bias(self.product(x, part), own)
                 for part, own in zip(joined.rows(sizes), biases, strict=True)
             ]
-        return [b.add("Reshape", y, b.ints(0, 0, n, config.depth)) for y, n in zip(flat, counts, strict=True)]
+        names = (f"{i}.q_norm", f"{i}.k_norm", "")
+        return [self._in_heads(y, n, name) for y, n, name in zip(flat, counts, names, strict=True)]
+
+    def _in_heads(self, y: Value, count: int, norm: str) -> Value:
+        """A projection as ``count`` heads, normalised by the weight ``norm``: each head, or before all together."""
+        b, depth = self.builder, self.config.depth
+        scale = self.weights.weight(norm) if norm else None
+        together = scale is not None and scale.vector.size != depth
+        y = b.add("Reshape", self.norm(y, norm) if together else y, b.ints(0, 0, count, depth))
+        return y if scale is None or together else self.norm(y, norm)
 
     def attention(
         self, i: int, x: Value, past: Sequence[Value], turn: tuple[Value, Value] | None, window: int
@@ -174,7 +183,6 @@ class DecoderLayers:
         """x with what attention adds, and the caches with the new keys and values."""
         b, config, rope = self.builder, self.config, self.config.layers[i].rope
         q, k, v = self.projections(i, self.optional_norm(x, f"{i}.attention_norm"))
-        q, k = (self.optional_norm(y, f"{i}.{name}_norm") for y, name in ((q, "q"), (k, "k")))
         if turn is not None and rope is not None:
             q, k = (self.rotated(y, turn, rope) for y in (q, k))
         present = [self._appended(old, new) for old, new in zip(past, (k, v), strict=True)]

@@ -26,7 +26,8 @@ class Architecture:
 
     ``interleaved``: rotary embeddings turn neighbours; ``period``: how many layers there are for one without a window;
     ``unturned``: how many for one without a rotary embedding; ``embedding``: embeddings are multiplied by the root of
-    their width.
+    their width; ``scaled``: the file has factors of embeddings, scores, logits and what layers add; ``plain``: rotary
+    embeddings of layers with a window are not scaled, and have the base ``near`` (0: that of other layers).
     """
 
     interleaved: bool = False
@@ -35,6 +36,9 @@ class Architecture:
     period: int = 0
     unturned: int = 0
     embedding: bool = False
+    scaled: bool = False
+    plain: bool = False
+    near: float = 0.0
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -45,7 +49,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "phi3": Architecture(),
     "gemma": Architecture(activation="gelu_tanh", embedding=True),
     "gemma2": Architecture(activation="gelu_tanh", embedding=True, period=2),
-    "gemma3": Architecture(activation="gelu_tanh", embedding=True, period=6),
+    "gemma3": Architecture(activation="gelu_tanh", embedding=True, period=6, plain=True, near=10000.0),
+    "olmo2": Architecture(period=4, plain=True),
+    "granite": Architecture(interleaved=True, scaled=True),
     "stablelm": Architecture(norm="layer"),
 }
 """Architectures by the name in files."""
@@ -84,6 +90,14 @@ def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
         attention_softcap=m.number("attn_logit_softcapping", 50.0 if m.architecture == "gemma2" else 0.0),
         logit_softcap=m.number("final_logit_softcapping", 30.0 if m.architecture == "gemma2" else 0.0),
     )
+    if a.scaled:
+        config = replace(
+            config,
+            scale=m.number("attention.scale", 0.0),
+            embedding_scale=m.number("embedding_scale", 1.0) or 1.0,
+            residual_scale=m.number("residual_scale", 1.0) or 1.0,
+            logit_scale=1 / (m.number("logit_scale", 1.0) or 1.0),
+        )
     return replace(config, layers=_layers(m, a, config, (count, room), factors))
 
 
@@ -94,13 +108,15 @@ def _layers(
     count, room = sizes
     rope = _rope(m, a, config, factors, room)
     window = m.size("attention.sliding_window", 4096 if m.architecture == "gemma2" else 0)
-    near = replace(rope, base=m.number("rope.freq_base_swa", 10000.0), linear=1.0, factors=None)
-    if m.architecture != "gemma3":
-        near = rope
+    near = rope
+    if a.plain:
+        base = m.number("rope.freq_base_swa", a.near or rope.base)
+        near = replace(rope, base=base, linear=1.0, factors=None, magnitude=1.0)
+    never = a.scaled and m.get("rope.scaling.finetuned") is False  # what llama.cpp takes for a model without positions
     layers = []
     for i in range(count):
         local = bool(window) and (not a.period or i % a.period < a.period - 1)
-        turned = not a.unturned or (i + 1) % a.unturned
+        turned = not never and (not a.unturned or (i + 1) % a.unturned)
         layers.append(Layer((near if local else rope) if turned else None, window if local else 0))
     return tuple(layers)
 

@@ -22,7 +22,8 @@ class DecoderFamily:
 
     ``added`` is what scales of normalisation lack; ``embedding``: embeddings are multiplied by the root of their
     width; ``period``: layers for one without a window where the settings do not list them; ``post_norms``: results of
-    attention and of the gated layers are normalised.
+    attention and of the gated layers are normalised; ``plain``: rotary embeddings of layers with a window are not
+    scaled.
     """
 
     norm: str = "rms"
@@ -30,6 +31,7 @@ class DecoderFamily:
     embedding: bool = False
     period: int = 0
     post_norms: bool = False
+    plain: bool = False
 
 
 GEMMA = DecoderFamily(added=1.0, embedding=True)
@@ -44,6 +46,8 @@ FAMILIES: Mapping[str, DecoderFamily] = {
     "gemma": GEMMA,
     "gemma2": replace(GEMMA, period=2, post_norms=True),
     "gemma3_text": replace(GEMMA, period=6, post_norms=True),
+    "olmo2": DecoderFamily(post_norms=True),
+    "olmo3": DecoderFamily(period=4, post_norms=True, plain=True),
     "stablelm": DecoderFamily(norm="layer"),
 }
 """Families by ``model_type``."""
@@ -153,6 +157,8 @@ def _rope(settings: ModelSettings, s: DecoderSettings, config: DecoderConfig, ro
     base = stated.get("rope_theta", content.get("rope_theta", 10000.0))
     if near and "rope_local_base_freq" in content:
         base, stated = content["rope_local_base_freq"], {}
+    if near and FAMILIES[settings.model_type].plain:
+        stated = {}
     values = ModelSettings({**stated, "rope_theta": base}, settings.name).read(_RopeSettings)
     dimensions = int(config.depth * (values.partial_rotary_factor or s.partial_rotary_factor))
     if dimensions <= 0 or dimensions % 2 or dimensions > config.depth:
