@@ -46,3 +46,19 @@ def generated(target: str) -> list[int]:
 
 def test_tokens_are_those_of_processors(device: str) -> None:
     assert generated(device) == generated("host")
+
+
+def of_sequences(target: str) -> list[np.ndarray]:
+    """Logits of two sequences whose tokens come mixed."""
+    results = []
+    with tenon.open(tenon.compile(decoder(), target=target, context=64, sequences=2)) as engine:
+        steps = (([0, 0, 1], [0, 1, 0], [1, 2]), ([1, 0], [1, 2], [0, 1]), ([1, 1, 1], [2, 3, 4], [2]))
+        for slots, positions, rows in steps:
+            feeds = {"tokens": [[3, 5, 7][: len(slots)]], "slots": slots, "positions": positions, "rows": rows}
+            results.append(engine.run({name: np.array(values, np.int64) for name, values in feeds.items()})["logits"])
+    return results
+
+
+def test_several_sequences(device: str) -> None:
+    for got, right in zip(of_sequences(device), of_sequences("host"), strict=True):
+        np.testing.assert_allclose(got, right, atol=2e-5 * np.abs(right).max())
