@@ -35,15 +35,17 @@ MAX_ENTRIES = 1000
 class Format:
     """A module that reads a format, and what its main file is usually called.
 
-    ``main`` are globs for models given as folders; the first that finds any files decides.
+    ``main`` are globs for models given as folders; the first that finds any files decides.  ``large``: files may be
+    large and are known by their first bytes, so that those of a usual name are not looked at by other formats.
     """
 
     module: str
     main: tuple[str, ...]
+    large: bool = False
 
-    def names(self, name: str) -> bool:
-        """Whether a file has a name that files of the format usually have."""
-        return any(fnmatchcase(name.lower(), pattern) for pattern in self.main)
+    def first_for(self, name: str) -> bool:
+        """Whether a file of this name is looked at by this format before others."""
+        return self.large and any(fnmatchcase(name.lower(), pattern) for pattern in self.main)
 
     def importer(self) -> Importer:
         from importlib import import_module
@@ -69,12 +71,13 @@ FORMATS = {
     "Safetensors": Format(
         "tenon.formats.importers.safetensors.load",
         ("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
+        large=True,
     ),
-    "GGUF": Format("tenon.formats.importers.gguf.load", ("*.gguf",)),
-    "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",)),
+    "GGUF": Format("tenon.formats.importers.gguf.load", ("*.gguf",), large=True),
+    "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",), large=True),
     "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
 }
-"""Formats by name; the first that recognises a file's content gets it, those that usually have its name before others.
+"""Formats by name; the first that recognises a file's content gets it, those of large files before others.
 """
 
 
@@ -251,7 +254,7 @@ def find(
     if kind := no_model(file.data[:HEAD]):
         raise FormatError(f"{file.name}: not a model: it is {kind.what}: {kind.remedy or 'give the file of a model'}")
     doubts: list[TenonError] = []
-    for format in sorted(FORMATS.values(), key=lambda format: not format.names(file.name)):
+    for format in sorted(FORMATS.values(), key=lambda format: not format.first_for(file.name)):
         importer = format.importer()
         if _recognised(importer, file, doubts):
             return file, importer
