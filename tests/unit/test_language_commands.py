@@ -219,7 +219,7 @@ def test_one_question(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "words.onnx", "--prompt", "a", "--input", "x.npy"], "--input: no effect"),
         (["run", "words.onnx", "--prompt", ""], "the prompt is empty"),
         (["run", "words.onnx", "--prompt", "a", "--grammar", "none.json"], "none.json: No such file"),
-        (["run", "words.onnx", "words.onnx", "--prompt", "a"], "--image: no effect"),
+        (["run", "words.onnx", "words.onnx", "--prompt", "a"], "is no language model that reads images"),
         (["serve", "words.onnx", "--host", "no host"], "--host no host --port 8080: "),
         (["chat", os.devnull, "--prompt", "a"], "character device"),
     ],

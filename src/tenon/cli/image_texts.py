@@ -34,9 +34,8 @@ def complete_image(
     files.check()
     if source.bundle:
         raise InputError(f"{source.name}: a bundle has the tower of images or the language model: give the model")
-    features = _features(source, options, threads, files)
     with open_engine(source, options, threads) as engine, ImageGenerator(engine) as generator:
-        generator.look(features)
+        generator.look(_features(source, options, threads, files))
         content = [{"type": "image"}, {"type": "text", "text": prompt}]
         chats = generator.text.chat_template and MARK not in prompt
         given = [{"role": "user", "content": content}] if chats else prompt
