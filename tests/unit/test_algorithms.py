@@ -30,6 +30,7 @@ from tenon.machine.isa.short_products import MADD_I16
 from tenon.machine.isa.sme import OUTER_I8
 from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
+from tenon.machine.isa.warpgroups import WGMMA_F16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
@@ -103,7 +104,7 @@ def integers(extent: tuple[int, int], *, kernel: int = 3, paired: bool = False, 
 
 
 PROBLEMS: dict[str, Problem] = {
-    **dict.fromkeys(("tensor-tiled", "tensor-staged", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
+    **dict.fromkeys(("tensor-tiled", "tensor-staged", "tensor-warpgroups", "matrix-tiled"), (halves((3, 5), (7, 5)),)),
     "tile-products": (tiles(),),
     "tile-patches": (patches(),),
     "tile-matrices": (matrices(),),
@@ -133,7 +134,7 @@ PROBLEMS: dict[str, Problem] = {
 UNITS = {
     "tensor-tiled": (MMA_F16,),
     **dict.fromkeys(("tile-products", "tile-patches", "tile-matrices", "tile-bf16x3"), (TILE_BF16,)),
-    "tensor-staged": (MMA_F16_K16,),
+    "tensor-warpgroups": (WGMMA_F16,),
     **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
     "integer-staged": (DOT4, DOT4_SIGNED, MMA_I8_K32),
     "matrix-tiled": (MATRIX_F16,),

@@ -22,6 +22,8 @@ from tenon.speech import DECODER, ENCODER, Recognizer, write_wav
 from transformer_models import whisper_tensors
 from transformer_references import log_mel, whisper_decoder, whisper_encoder
 
+pytestmark = pytest.mark.quick(importer="ggml")
+
 TENSORS = whisper_tensors(TINY)
 END, START, SILENT = len(WORDS), len(WORDS) + 1, special_tokens(TINY.vocab_size)["<|notimestamps|>"]
 

@@ -45,7 +45,8 @@ def check(case: Case) -> int:
                 continue
             (part,) = patch.op.evaluate([read(a, s) for a, s in zip(arrays, patch.reads, strict=True)])
             expected = np.take(whole, range(span.start, span.stop), axis)
-            np.testing.assert_allclose(part, expected, rtol=1e-5, atol=1e-6, err_msg=f"{case.label} {span}")
+            least = 1e-6 * max(1.0, float(np.abs(whole).max()))  # sums of other lengths cancel in another order
+            np.testing.assert_allclose(part, expected, rtol=1e-5, atol=least, err_msg=f"{case.label} {span}")
             if case.op.exact():
                 np.testing.assert_array_equal(part, expected)
             count += 1

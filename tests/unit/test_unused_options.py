@@ -91,6 +91,9 @@ ELSEWHERE = {
     "--phonemes": "is spoken by another function: test_voice",
     "--public-key": "is in force while the command runs: test_protection",
     "--minimum-version": "with --public-key only: test_protection",
+    "--reference": "with --metric perplexity only: test_perplexity",
+    "--timestamps": "of speech only: test_live_speech",
+    "--stream": "of speech only: test_live_speech",
 }
 """Options whose effect is not an argument of the function."""
 
