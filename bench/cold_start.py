@@ -60,10 +60,10 @@ def write(path: Path, form: str, size: language_models.Sizes) -> None:
 def _memory(process: str, field: str) -> int:
     """MB of a line of a process's status; 0 where there is none."""
     try:
-        found = re.search(rf"{field}:\s*(\d+)", Path(f"/proc/{process}/status").read_text())
+        number = re.search(rf"{field}:\s*(\d+)", Path(f"/proc/{process}/status").read_text())
     except OSError:
         return 0
-    return int(found[1]) // 1000 if found else 0
+    return int(number[1]) // 1000 if number else 0
 
 
 def compiled(model: Path, folder: Path) -> str:

@@ -164,7 +164,7 @@ def line(options: argparse.Namespace, length: int, kinds: list[str], folder: Pat
 
 
 def microseconds(run: Callable[[], object]) -> float:
-    """Of a run, of some that are queued, by the device's clock."""
+    """The time of one of several queued runs, by the device's clock."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -39,7 +39,7 @@ DEPTH, BEFORE = 64, 8
 
 
 class Sizes(NamedTuple):
-    """Those of a Llama whose heads have 64 elements."""
+    """Sizes of a Llama whose heads have 64 elements."""
 
     vocabulary: int
     hidden: int

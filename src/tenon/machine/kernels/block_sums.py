@@ -134,8 +134,9 @@ class BlockWeights:
         return result
 
     def term(self, total: Expr, scales: Sequence[Expr], whole: Expr | None) -> Expr:
-        """What a group adds to results: ``total`` is the sum of its products, and ``whole`` that of its activations,
-        times the shifts of halves where they have such, both in f32; ``whole`` is for formats that have shifts."""
+        """The terms that a group adds to results: ``total`` is the sum of its products, and ``whole`` that of its
+        activations, times the shifts of halves where they have such, both in f32; ``whole`` is for formats that have
+        shifts."""
         term = op("mul_rounded", total, scales[0])
         if len(scales) == 1:
             return term
@@ -303,7 +304,7 @@ class BlockSums:
                 sums[r, v] = scaled if first else sums[r, v] + scaled
 
     def added(self, total: Expr, row: Index, group: Index, scales: Sequence[Expr]) -> Expr:
-        """What the sum of a group adds to a result, by the scales of the group."""
+        """The term that the sum of a group adds to a result, by the scales of the group."""
         lanes = self.lanes
         whole = None
         if len(scales) > 2:

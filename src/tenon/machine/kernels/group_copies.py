@@ -167,7 +167,7 @@ def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -
 
 
 def copies_of_stages(p: GroupContext) -> tuple[_Copy, _Copy]:
-    """What is copied asynchronously in a step: of the image, and of the weights."""
+    """The parts of the image and of the weights that a step copies asynchronously."""
     parts, lanes = p.depth.groups * p.tile.m, 16 // p.s.weights.bytes
     return (
         _Copy(p, p.xs, p.xs, parts, p.depth.wide, True),

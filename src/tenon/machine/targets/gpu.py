@@ -17,7 +17,7 @@ _SINGLE, _DOT4 = 12.0, 2.0
 
 _NVIDIA = Launch(group=1024, units=132, resident=2048)
 _SHARED = MemorySpace("shared", 99 << 10)
-"""What a block has on every GPU of compute capability 8.0 and newer, if the host asks for it."""
+"""The shared memory of a block on every GPU of compute capability 8.0 and newer, if the host asks for it."""
 _AMPERE = (MMA_F16_K16, MMA_BF16_K16, MMA_I8_K32, MMA_U8_K32)
 """Units for products of NVIDIA GPUs of compute capability 8.0."""
 

@@ -44,7 +44,7 @@ def _windowed(graph: Graph) -> list[Node]:
 
 
 def _writers(node: Node) -> list[Node | None]:
-    """What writes the keys, values and scales that a node reads."""
+    """The nodes that write the keys, values and scales that a node reads."""
     return [value.producer for i, value in enumerate(node.inputs) if i in (1, 2, 4, 5) and value is not None]
 
 

@@ -21,7 +21,7 @@ from tenon.options import CacheType
 
 TYPES: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16, "int8": DType.I8}
 SCALE = ".scale"
-"""What the names of caches of scales end with."""
+"""The ending of the names of caches of scales."""
 
 
 def with_cache_type(graph: Graph, cache_type: CacheType) -> Graph:

@@ -27,7 +27,7 @@ class BatchedText(Protocol):
         """The next token by its logits, in a list; none if the text has ended.  ``used`` tokens are in the caches."""
 
     def taken(self) -> str:
-        """What was generated since this was asked."""
+        """The text generated since this was last asked."""
 
 
 class TextBatch:

@@ -14,7 +14,7 @@ Messages = Sequence[Mapping[str, Any]]
 """Messages of a conversation: ``role`` ("system", "user", "assistant") and ``content`` of each."""
 
 NO_JINJA = "chat templates need the package jinja2: pip install jinja2"
-"""What is missing where the package is not installed."""
+"""The error where the package is not installed."""
 
 
 def special_names(model: TextModel, name: Callable[[int], str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ _ENCODER = "encoder_model"
 _DECODER, _WITH_CACHE, _BOTH = "decoder_model", "decoder_with_past_model", "decoder_model_merged"
 _FEATURES, _STATES, _IDS, _BRANCH = "input_features", "encoder_hidden_states", "input_ids", "use_cache_branch"
 _KINDS = ("", "_fp16", "_quantized", "_int8", "_uint8", "_q4", "_q4f16", "_bnb4")
-"""What stands behind the names of files whose weights have other types."""
+"""Endings of the names of files whose weights have other types."""
 
 Load = Callable[[ModelFile, Shapes, Sequence[str] | None, Sequence[str] | None], Graph]
 Parse = Callable[[ModelFile], "ModelProto"]
@@ -198,7 +198,7 @@ class _SpeechFiles:
 
 
 def _parts(layers: int, side: str) -> list[str]:
-    """What stands behind "past_key_values." and "present." for a side of the caches."""
+    """The endings of the names "past_key_values.*" and "present.*" for a side of the caches."""
     return [f"{i}.{side}.{part}" for i in range(layers) for part in ("key", "value")]
 
 
