@@ -43,6 +43,10 @@ def _flags(folder: Path) -> list[str]:
     ]
 
 
+class ProtocolError(Exception):
+    """A method that the browser answered with an error."""
+
+
 class Session:
     """A page in a browser, driven by the DevTools protocol over pipes."""
 
@@ -65,7 +69,8 @@ class Session:
             kind, about = answer.get("method"), answer.get("params", {})
             if kind == "Runtime.exceptionThrown" or (kind == "Log.entryAdded" and about["entry"]["level"] == "error"):
                 self.errors.append(json.dumps(about))
-        assert "error" not in answer, answer
+        if "error" in answer:
+            raise ProtocolError(answer)
         result: dict[str, Any] = answer["result"]
         return result
 
@@ -80,10 +85,15 @@ class Session:
         return answer["result"].get("value")
 
     def until(self, condition: str) -> None:
-        """Wait until an expression is true."""
-        end = time.monotonic() + TIMEOUT
-        while not self.evaluate(condition):
-            assert time.monotonic() < end, f"never true: {condition}; {self.errors}"
+        """Wait until an expression is true.  While another page is opened, the browser may refuse to evaluate it."""
+        end, reasons = time.monotonic() + TIMEOUT, self.errors
+        while True:
+            try:
+                if self.evaluate(condition):
+                    return
+            except ProtocolError as error:
+                reasons = [*self.errors, str(error)]
+            assert time.monotonic() < end, f"never true: {condition}; {reasons}"
             time.sleep(0.02)
 
     def phone(self, width: int = 420, height: int = 800) -> None:
