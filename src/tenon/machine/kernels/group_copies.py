@@ -151,19 +151,29 @@ def in_steps(p: GroupContext, multiply: Callable[[Index], None], image: StepSour
 def in_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None]) -> None:
     """The same by asynchronous copies, those of ``stages - 1`` steps on their way."""
     k, copies = p.k, copies_of_stages(p)
-    first, ahead = p.part * p.steps, stages - 1
-    for step in range(ahead):
-        for copy in copies[: len(copies) * (step < p.steps)]:
-            copy.issue(first + step, Index((), step))
-        k.commit()
+    issue_first(p, copies, stages)
     with k.loop("s", p.steps) as s:
-        k.wait(ahead - 1)
+        k.wait(stages - 2)
         k.barrier()
-        with k.when(p.steps - stages - s):
-            for copy in copies:
-                copy.issue(first + s + ahead, (s + ahead) % stages)
-        k.commit()
+        issue_next(p, copies, stages, s)
         multiply(s % stages)
+
+
+def issue_first(p: GroupContext, copies: Sequence[_Copy], stages: int) -> None:
+    """Issue the asynchronous copies of the first ``stages - 1`` steps of a block."""
+    for step in range(stages - 1):
+        for copy in copies if step < p.steps else ():
+            copy.issue(p.part * p.steps + step, Index((), step))
+        p.k.commit()
+
+
+def issue_next(p: GroupContext, copies: Sequence[_Copy], stages: int, s: Index) -> None:
+    """Issue, in step ``s``, the asynchronous copies of the step ``stages - 1`` after it, if there is one."""
+    ahead = s + (stages - 1)
+    with p.k.when(p.steps - stages - s):
+        for copy in copies:
+            copy.issue(p.part * p.steps + ahead, ahead % stages)
+    p.k.commit()
 
 
 def copies_of_stages(p: GroupContext) -> tuple[_Copy, _Copy]:
@@ -179,19 +189,14 @@ def beside_stages(p: GroupContext, stages: int, multiply: Callable[[Index], None
     """The same of an image that is not copied from memory: only weights are on their way while threads compute."""
     k, lanes = p.k, 16 // p.s.weights.bytes
     weights = _Copy(p, p.ws, p.ws, p.tile.k * p.tile.n // lanes, lanes, False)
-    first, ahead = p.part * p.steps, stages - 1
-    for step in range(ahead):
-        if step < p.steps:
-            weights.issue(first + step, Index((), step))
-        k.commit()
+    first = p.part * p.steps
+    issue_first(p, [weights], stages)
     image.load(first)
     with k.loop("s", p.steps) as s:
         image.store(s % stages)
-        k.wait(ahead - 1)
+        k.wait(stages - 2)
         k.barrier()
-        with k.when(p.steps - stages - s):
-            weights.issue(first + s + ahead, (s + ahead) % stages)
-        k.commit()
+        issue_next(p, [weights], stages, s)
         with k.when(p.steps - 2 - s):
             image.load(first + s + 1)
         multiply(s % stages)

@@ -17,7 +17,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import group_tiles
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_copies import copies_of_stages
+from tenon.machine.kernels.group_copies import copies_of_stages, issue_first, issue_next
 from tenon.machine.kernels.group_tiles import Depth, about, name_of, wide
 from tenon.machine.kernels.tensor_staged import (
     OPERATIONS,
@@ -119,21 +119,14 @@ def tensor_warpgroups(s: Conv, tile: WarpgroupTile) -> Kernel:
 def _add_steps(p: _WarpgroupContext, stages: int, acc: Tensor) -> None:
     """The products of all steps, those of ``stages - 1`` on their way to shared memory."""
     k, copies = p.k, copies_of_stages(p)
-    first, ahead = p.part * p.steps, stages - 1
-    for step in range(ahead):
-        for copy in copies[: len(copies) * (step < p.steps)]:
-            copy.issue(first + step, Index((), step))
-        k.commit()
+    issue_first(p, copies, stages)
     with k.loop("s", p.steps) as s:
-        k.wait(ahead - 1)
+        k.wait(stages - 2)
         with k.instruction("wgmma_copies", []):
             pass
         k.barrier()
         _begin(p, acc, s % stages)
-        with k.when(p.steps - stages - s):
-            for copy in copies:
-                copy.issue(first + s + ahead, (s + ahead) % stages)
-        k.commit()
+        issue_next(p, copies, stages, s)
         with k.instruction(f"wgmma_sums_n{p.tile.n}", _sums(acc)):
             pass
 
