@@ -69,7 +69,7 @@ def test_the_second_check_accepts_what_is_proved() -> None:
 
 
 def test_rows_that_are_not_needed_are_left_out() -> None:
-    """What is needed has the same bits, and the loop over tiles of rows ends behind it."""
+    """Rows that are needed have the same bits, and the loop over tiles of rows ends behind it."""
     op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 32, FORMATS["q4_0"])
     site = make_site(op, arrays, MACHINE, (3,))
     (expected,) = op.evaluate(arrays)
@@ -92,7 +92,7 @@ def test_tiles_are_chosen_by_rows() -> None:
 
 @pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "q2_k", "n4_64_zeros"])
 def test_products_of_blocks_of_two_by_two(name: str) -> None:
-    """Those of Arm, for tiles of an even number of rows; the last three rows are a tile of the other kind."""
+    """Products of Arm, for tiles of an even number of rows; the last three rows are a tile of the other kind."""
     machine = find("aarch64-i8mm").machine
     op, arrays = BlockMatMul(name), quantised_case(7, 256, 35, FORMATS[name])
     (step,) = op.lower(make_site(op, arrays, machine, (3,)))

@@ -25,9 +25,10 @@ from text_models import talking_decoder
 
 MODEL, VARIANT = DecoderFile("llama", key_heads=2), Variant(neighbours=True)
 ERRORS: dict[CacheType, float] = {"fp16": 2e-3, "bf16": 1.5e-2, "int8": 3e-2}
-"""What the logits may differ by, of their largest: some times the rounding of an element, 2**-12, 2**-9, 1 / 254."""
+"""The largest difference of logits, as a part of their largest: some times the rounding of an element, 2**-12, 2**-9,
+1 / 254."""
 BYTES: dict[CacheType, float] = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1 + 4 / DEPTH}
-"""Of an element."""
+"""The bytes of an element."""
 
 
 @pytest.mark.parametrize("kind", ERRORS)

@@ -80,7 +80,7 @@ def as_messages(words: list[str]) -> str | list[dict[str, str]]:
 
 
 def python_text(place: Path, words: list[str], seed: int, stop: str) -> str:
-    """What the client prints for these arguments."""
+    """The text that the client prints for these arguments."""
     how = {**SAMPLED, "seed": seed} if seed else {}
     with tenon.Generator(place / "words") as generator:
         prompt = as_messages(words)

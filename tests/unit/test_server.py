@@ -154,7 +154,7 @@ def test_several_answers(port: int, generator: Generator) -> None:
 
 
 def test_probabilities(port: int, generator: Generator) -> None:
-    """Those of the network, of each token and of the most probable ones; the same in a stream."""
+    """Logarithms of the network's probabilities, of each token and of the most probable ones; the same in a stream."""
     wanted = generator.generate(MESSAGES, max_tokens=5, logprobs=3, temperature=1.2, seed=3)
     weights = Weights(vocabulary_size(byte_pairs()))
     tokens = generator.tokens_of(MESSAGES)
