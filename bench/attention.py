@@ -2,12 +2,13 @@
 """Time attention of one layer beside other runtimes, by length, one thread, repetitions interleaved.
 
     python bench/attention.py [--lengths 64 128 ...] [--heads 8] [--shared 8] [--depth 64] [--causal] [--decode]
-                              [--target NAME] [--precision bf16] [--threads 1] [--repeat 10] [--products]
+                              [--target NAME] [--precision bf16|int8] [--threads 1] [--repeat 10] [--products]
 
 Queries, keys and values are inputs: softmax(Q K' / sqrt(d)) V as exporters write it.  --decode: one query to as many
 keys as the length.  --shared: heads of keys and values, which neighbouring heads share.  --causal: query i sees the
-keys up to i, by a constant mask.  --products: also Tenon's products with a softmax between them.  Peers are those of
-onnxruntime, always in f32, and openvino that are installed; in bf16 only openvino counts.  Prints milliseconds of
+keys up to i, by a constant mask.  --products: also Tenon's products with a softmax between them.  In int8 all run the
+same QDQ model, by onnxruntime's quantiser, bytes without sign, calibrated on such inputs.  Peers are those of
+onnxruntime, in bf16 that in f32, and openvino that are installed; in bf16 only openvino counts.  Prints milliseconds of
 processor time, or with several threads of the clock (minimum, median), multiply-adds of all scores in a nanosecond, the
 ratio of the fastest peer to Tenon by minima, and the largest difference from onnxruntime.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -67,9 +69,18 @@ def model(heads: int, shared: int, queries: int, keys: int, depth: int, *, causa
     return bytes(made.SerializeToString())
 
 
+def quantise(whole: Path, narrow: Path) -> None:
+    """Write ``whole`` as a QDQ model, calibrated on the inputs that are timed, with activations of u8."""
+    from qdq import quantise as by_onnxruntime
+
+    logging.disable(logging.WARNING)
+    by_onnxruntime(whole, narrow, normal=True)
+
+
 def ours(path: Path, feeds: dict[str, Array], options: argparse.Namespace) -> tuple[Run, Array]:
     """A run over inputs that lie in place, and the result."""
-    bundle = tenon.compile(path, target=options.target, precision=options.precision, threads=options.threads)
+    precision = "fp32" if options.precision == "int8" else options.precision  # of what is not in integers
+    bundle = tenon.compile(path, target=options.target, precision=precision, threads=options.threads)
     engine = tenon.open(bundle, threads=options.threads)
     result = engine.run(feeds)["y"]
     return lambda: engine.run(copy=False), result
@@ -103,7 +114,7 @@ def of_openvino(path: Path, feeds: dict[str, Array], threads: int, precision: st
 
     core = openvino.Core()
     options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "ENABLE_CPU_PINNING": False}
-    options["INFERENCE_PRECISION_HINT"] = "f32" if precision == "fp32" else precision
+    options["INFERENCE_PRECISION_HINT"] = "bf16" if precision == "bf16" else "f32"
     request = core.compile_model(str(path), "CPU", options).create_infer_request()
     request.infer(feeds)
     return request.infer
@@ -125,6 +136,9 @@ def line(options: argparse.Namespace, length: int, folder: Path) -> str:
     path = folder / f"attention_{length}.onnx"
     made = model(options.heads, options.shared, queries, length, options.depth, causal=options.causal)
     path.write_bytes(made)
+    if options.precision == "int8":
+        whole, path = path, folder / f"attention_{length}_int8.onnx"
+        quantise(whole, path)
     rng = np.random.default_rng(0)
     shapes = {"q": (options.heads, queries), "k": (options.shared, length), "v": (options.shared, length)}
     feeds = {n: rng.standard_normal((1, *dims, options.depth)).astype(np.float32) for n, dims in shapes.items()}
@@ -142,7 +156,7 @@ def line(options: argparse.Namespace, length: int, folder: Path) -> str:
     times = race(runs, repeat, process_time if options.threads == 1 else perf_counter)
     low = {name: min(t) for name, t in times.items()}
     cells = [f"{name} {low[name]:.3f} {np.median(t):.3f}" for name, t in times.items()]
-    others = [t for name, t in low.items() if name in ("onnxruntime", "openvino")[options.precision != "fp32" :]]
+    others = [t for name, t in low.items() if name in ("onnxruntime", "openvino")[options.precision == "bf16" :]]
     ratio = f"  {min(others) / low['tenon']:.2f}x" if others else ""
     return f"{length:5} {'  '.join(cells)}  {macs / low['tenon'] / 1e6:.0f} MAC/ns{ratio}{error}"
 
@@ -157,7 +171,7 @@ def main() -> None:
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--products", action="store_true")
     parser.add_argument("--target", default="host")
-    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "int8"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=10)
     options = parser.parse_args()

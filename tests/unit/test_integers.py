@@ -176,7 +176,7 @@ def test_whole_net_is_converted_to_integers(arithmetic: Arithmetic) -> None:
     graph, left = converted(net(), arithmetic)
     whole = {"IntegerConv", "IntegerAdd", "IntegerAveragePool", "IntegerGemm"}
     if arithmetic == "onnx":
-        assert kinds(graph) == {*whole, "LookupSoftmax", "QuantizeLinear"}
+        assert kinds(graph) == {*whole, "ByteSoftmax"}
     else:
         assert kinds(graph) == {*whole, "IntegerSoftmax"}
     assert not left

@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon.network.graph.graph import Node, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.byte_softmax import LONGEST
 from tenon.network.ops.pool import AveragePool
 from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean, ReduceSum
 from tenon.network.ops.requantize import SUMS, quantized_multiplier
@@ -184,7 +185,7 @@ def softmax(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | 
     """Softmax over the last axis, for a result of the scale 2**-8 or 2**-16; that of ONNX Runtime gives floats."""
     node, grid = chain.core, chain.grid
     if arithmetic == "onnx":
-        return "" if integer_scores(match, node) else "softmax is computed in float, as ONNX Runtime does"
+        return _byte_softmax(match, chain)
     source, beta = scores(node)
     x = operand(match, source)
     if isinstance(x, str):
@@ -199,6 +200,20 @@ def softmax(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | 
     to = "" if x.grid.dtype is grid.dtype else grid.dtype.value
     y = match.add(make("IntegerSoftmax", x_scale=x.grid.scale * beta, to=to), x.value, origin=node.origin)
     return chain.finish(match, y)
+
+
+def _byte_softmax(match: Match, chain: FloatChain) -> Value | str:
+    """Softmax over the last axis of 8 bits, whose results are rounded to 8 bits."""
+    node, grid = chain.core, chain.grid
+    given = integer_scores(match, node)
+    if given is None:
+        return "softmax is computed in float, as ONNX Runtime does"
+    (x, scale), rank = given, node.output.type.rank
+    whole = grid.dtype in BYTES and not grid.steps and not chain.scaled and chain.bounds(away=False) == grid.range
+    if not whole or attribute(node, "axis") % rank != rank - 1 or node.output.type.dims[-1] > LONGEST:
+        return ""
+    op = make("ByteSoftmax", x_scale=scale, scale=grid.scale, zero=grid.zero, to=grid.dtype.value)
+    return chain.finish(match, match.add(op, x.value, origin=node.origin))
 
 
 def concat(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
