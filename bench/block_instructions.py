@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,14 @@ from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import tenon
+from tenon.compilation import resolved
+from tenon.machine.targets import find
+from tenon.options import Options
+from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.instruction_count import count
 
-TARGETS = ("aarch64", "aarch64-dotprod", "aarch64-i8mm")
+TARGETS = ("aarch64", "aarch64-dotprod", "aarch64-i8mm", "aarch64-sme")
+KERNELS = ("block_product", "outer_groups", "outer_rows", "block_totals")
 SIZES = ("64:512:512", "1:512:512")
 
 
@@ -38,6 +44,14 @@ def network(rows: int, inputs: int, outputs: int) -> bytes:
     return bytes(made.SerializeToString())
 
 
+def compiled(model: bytes, target: str, form: str) -> Bundle:
+    """The product with weights of a format, without a check of SME's products of bytes, which QEMU 7.2 gets wrong."""
+    made = tenon.compile(model, target=target, weight_format=form)
+    row = find(target)
+    row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
+    return Bundle.of(made.program, resolved(Options(target=target), row))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", nargs="+", default=TARGETS)
@@ -49,10 +63,10 @@ def main() -> None:
         for form in given.format:
             figures = []
             for target in given.target:
-                bundle = tenon.compile(network(rows, inputs, outputs), target=target, weight_format=form)
+                bundle = compiled(network(rows, inputs, outputs), target, form)
                 x = np.zeros((rows, inputs), np.float32)
                 counted = count(bundle, [{"x": x}]).functions
-                own = sum(n for name, n in counted.items() if name.startswith("block_product"))
+                own = sum(n for name, n in counted.items() if name.startswith(KERNELS))
                 figures.append(f"{target} {own / (rows * inputs * outputs):.4f}")
             print(f"{rows} x {inputs} x {outputs} {form}: {', '.join(figures)}", flush=True)
 

@@ -28,7 +28,8 @@ from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum, minimum, op
-from tenon.machine.kernels import outer_products
+from tenon.machine.kernels import outer_groups, outer_products
+from tenon.machine.kernels.block_formats import FORMATS
 from tenon.machine.kernels.conv import Conv as DenseConv
 from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.integer_conv import IntegerConv as IntegerConvolution
@@ -42,6 +43,7 @@ from tenon.network.graph.dtype import swapped
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.base import Case, Site
+from tenon.network.ops.block_product import BlockMatMul, quantised_case
 from tenon.network.ops.conv import Conv as Convolution
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
@@ -168,12 +170,16 @@ def by_outer_products(case: Case, site: Site) -> OuterProducts | OuterMatrices |
     return next((each for each in case.op.candidates(site) if isinstance(each, OuterProducts | OuterMatrices)), None)
 
 
+OUTER = ("aarch64-sme", "aarch64-sme2")
+
+
+@pytest.mark.parametrize("target", OUTER)
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))])
-def test_outer_products(part: int) -> None:
+def test_outer_products(part: int, target: str) -> None:
     """Convolutions and matrices that SME multiplies, by an eighth of the cases each.  QEMU before 9.0 adds products of
-    bytes to the wrong sums: these are computed without SME there."""
-    skip_without_device("aarch64-sme")
-    row, records = find("aarch64-sme"), list[Launched]()
+    bytes to the wrong sums, and before 10.1 it has no SME2: these are computed without SME there."""
+    skip_without_device(target)
+    row, records = find(target), list[Launched]()
     for case in itertools.islice(outer_cases(), part, None, 8):
         site = make_site(case.op, case.arrays(), row.machine, case.constant)
         algorithm = by_outer_products(case, site)
@@ -190,10 +196,10 @@ def test_outer_products(part: int) -> None:
     assert_equal(records, row)
 
 
-def finished_by_outer_products() -> Iterator[Launched]:
+def finished_by_outer_products(machine: Machine) -> Iterator[Launched]:
     """Kernels whose results the unit makes and stores: clamped ones of f32 and bf16, and bytes by one factor and by one
     for each channel, in blocks of all sizes."""
-    rng, machine = np.random.default_rng(9), find("aarch64-sme").machine
+    rng = np.random.default_rng(9)
     for dtype, block, single in itertools.product((F32, DType.BF16, DType.I8, DType.U8), (4, 8, 16), (True, False)):
         floats = dtype in (F32, DType.BF16)
         if block > 16 // dtype.bytes or (floats and single):
@@ -226,9 +232,9 @@ def finished_by_outer_products() -> Iterator[Launched]:
         yield Launched(f"{dtype} in blocks of {block}, {single}", kernel, before, after)
 
 
-def matrices_by_outer_products() -> Iterator[Launched]:
+def matrices_by_outer_products(machine: Machine) -> Iterator[Launched]:
     """Rows, words of a row and columns that are no whole tiles, of f32 and bf16."""
-    rng, machine, tile = np.random.default_rng(4), find("aarch64-sme").machine, OuterTiles(2, 2)
+    rng, tile = np.random.default_rng(4), OuterTiles(2, 2)
     for dtype in (F32, DType.BF16):
         x, y = (Image(1, n, 1, 37, n, dtype=dtype) for n in (40, 52))
         c = DenseConv(x, y, weights=dtype)
@@ -251,16 +257,50 @@ def _clamped(value: Expr, *_: Expr) -> Expr:
     return minimum(maximum(value, -100.0), 900.0)
 
 
-def test_results_of_outer_products() -> None:
+@pytest.mark.parametrize(
+    ("target", "narrows"), [("aarch64-sme", ("bfcvt z", "sli z")), ("aarch64-sme2", ("bfcvtn z", "uqcvtn z"))]
+)
+def test_results_of_outer_products(target: str, narrows: tuple[str, ...]) -> None:
     """To the bit, in the assembly that is asked for."""
-    skip_without_device("aarch64-sme")
-    records = [*finished_by_outer_products(), *matrices_by_outer_products()]
+    skip_without_device(target)
+    machine = find(target).machine
+    records = [*finished_by_outer_products(machine), *matrices_by_outer_products(machine)]
     assert len(records) == 1 + 2 + 6 + 6 + 2
     unit = C()
     for each in records:
         unit.kernel(each.kernel)
-    assert all(name in unit.text() for name in ("bfcvt z", "sli z", "st4w {z0.s, z1.s, z2.s, z3.s}, p2, [%[s]]"))
-    assert_equal(records, find("aarch64-sme"))
+    assert all(name in unit.text() for name in (*narrows, "st4w {z0.s, z1.s, z2.s, z3.s}, p2, [%[s]]"))
+    assert_equal(records, find(target))
+
+
+OUTER_GROUPS = {
+    "q8_0": (37, 35, 96),
+    "q4_0": (32, 32, 64),
+    "q4_1": (9, 48, 32),
+    "q5_1": (18, 22, 64),
+    "q4_k": (19, 19, 512),
+    "q6_k": (33, 16, 256),
+    "q2_k": (34, 18, 512),
+    "n4_32": (13, 33, 64),
+}
+"""Rows, outputs and columns: tiles that are not full, and formats with scales and shifts of all parts."""
+
+
+@pytest.mark.parametrize("target", OUTER)
+def test_outer_products_of_weights_in_blocks(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, also where groups are unpacked a block at a time.  QEMU before 9.0 computes these
+    without SME, and before 10.1 without SME2."""
+    skip_without_device(target)
+    row, records = find(target), list[Launched]()
+    for name, (rows, outputs, columns) in OUTER_GROUPS.items():
+        case = Case(BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name]), (3,), label=name)
+        for groups in (256, FORMATS[name].span // 32):
+            monkeypatch.setattr(outer_groups, "_GROUPS", groups)
+            outer_groups.outer_groups.cache_clear()
+            records += recorded(case, row.machine)
+    outer_groups.outer_groups.cache_clear()
+    assert sum(each.kernel.name.startswith("outer_groups") for each in records) == 2 * len(OUTER_GROUPS)
+    assert_equal(records, row, written_alone=True)
 
 
 def _bf16(rng: np.random.Generator, count: int) -> Array:
@@ -268,8 +308,8 @@ def _bf16(rng: np.random.Generator, count: int) -> Array:
     return (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)).astype(DType.BF16.numpy)
 
 
-def assert_equal(kernels: Sequence[Launched], target: Target) -> None:
-    """The memory after the kernels is that of the interpreter."""
+def assert_equal(kernels: Sequence[Launched], target: Target, *, written_alone: bool = False) -> None:
+    """The memory after the kernels is that of the interpreter; ``written_alone``: where the interpreter wrote."""
     # a fused multiply-add rounds once
     row = replace(target, flags=(*target.flags, "-ffp-contract=off", "-O1"))
     made, memory = program(kernels, row)
@@ -277,11 +317,14 @@ def assert_equal(kernels: Sequence[Launched], target: Target) -> None:
     (answer,) = RemoteBundle(bundle).run([memory])
     wrong = []
     for each, call in zip(kernels, made.calls, strict=True):
-        for buffer, place, expected in zip(each.kernel.params, call.args, each.after, strict=True):
+        for buffer, place, before, after in zip(each.kernel.params, call.args, each.before, each.after, strict=True):
             if buffer.space == "scratch":
                 continue  # scratch memory has unspecified contents
-            raw = answer["memory"][place.offset : place.offset + expected.nbytes]
-            actual = ordered(raw.view(expected.dtype).reshape(expected.shape), row)
+            raw = answer["memory"][place.offset : place.offset + after.nbytes]
+            actual, expected = ordered(raw.view(after.dtype).reshape(after.shape), row), after
+            if written_alone and buffer.space == "global":
+                written = (before.view(np.uint8) != after.view(np.uint8)).reshape(after.size, -1).any(1)
+                actual, expected = actual.reshape(-1)[written], after.reshape(-1)[written]
             if not same(actual, expected):
                 wrong.append((each.label, actual.reshape(-1), expected))
     for label, a, b in wrong:

@@ -1,9 +1,12 @@
-"""Which kernel multiplies activations by weights in blocks: one by vectors, or one by tiles in registers."""
+"""Which kernel multiplies activations by weights in blocks: one by vectors, or one by tiles of a matrix unit."""
 
 from __future__ import annotations
 
+from tenon.machine.isa.sme import SIDE
+from tenon.machine.kernels import block_tiles, outer_groups
+from tenon.machine.kernels.block_packing import WORDS
 from tenon.machine.kernels.block_sums import BlockProduct
-from tenon.machine.kernels.block_tiles import ROWS, row_tiles, supported
+from tenon.machine.kernels.block_tiles import ROWS
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import DType
 
@@ -19,12 +22,31 @@ _ROWS = 4
 _ENDS = 4.0
 """Time to scale the sums of a row that left the registers of tiles, and to add them."""
 
+_OUTER_ENDS = 10.0
+"""The same of a row of sixteen sums of outer products: five instructions over long vectors."""
+
+_VECTORS = SIDE // outer_groups.LANES
+"""Vectors of outputs of a tile of outer products."""
+
 
 def in_tiles(s: BlockProduct, machine: Machine) -> bool:
     """Whether a product by tiles in registers takes less time: for several rows, as it computes all those of a tile."""
     unit = machine.tiles(DType.I8)
-    if unit is None or not supported(s, machine):
+    if unit is None or not block_tiles.supported(s, machine):
         return False
-    vectors = s.rows * _GROUP_OF_A_ROW + -(-s.rows // _ROWS) * _UNPACKED
-    tiles = row_tiles(s) * (unit.time + ROWS * _ENDS) + 2 * _UNPACKED
-    return tiles < vectors
+    tiles = block_tiles.row_tiles(s) * (unit.time + ROWS * _ENDS) + 2 * _UNPACKED
+    return tiles < _by_vectors(s)
+
+
+def by_outer_products(s: BlockProduct, machine: Machine) -> bool:
+    """Whether a product by outer products takes less time: for several rows, as it computes all those of a tile."""
+    unit = machine.outer(DType.I8)
+    if unit is None or not outer_groups.supported(s, machine):
+        return False
+    tiles = outer_groups.row_tiles(s) * (WORDS * unit.time + SIDE * _OUTER_ENDS) + 2 * _VECTORS * _UNPACKED
+    return tiles < _VECTORS * _by_vectors(s)
+
+
+def _by_vectors(s: BlockProduct) -> float:
+    """Time of a group of all rows by a vector of outputs."""
+    return s.rows * _GROUP_OF_A_ROW + -(-s.rows // _ROWS) * _UNPACKED

@@ -18,7 +18,7 @@ Source: Arm Architecture Reference Manual Supplement, The Scalable Matrix Extens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
@@ -40,16 +40,19 @@ SIDE = 16
 TILES = 4
 """Tiles of sums of 32 bits."""
 
-_PRODUCTS = {
+Product = tuple[str, str]
+"""The name of an instruction for outer products, and the suffix of its elements."""
+PRODUCTS: Mapping[str, Product] = {
     "outer_f32": ("fmopa", "s"),
     "outer_bf16": ("bfmopa", "h"),
     "outer_i8": ("smopa", "b"),
     "outer_u8": ("sumopa", "b"),
 }
-_CLOBBERED = ", ".join(f'"{name}"' for name in ("cc", "memory", "x12", "p0", "p1", "p2", *(f"v{i}" for i in range(32))))
+_NAMES = "cc", "memory", "x8", "x9", "x12", "p0", "p1", "p2", "p3", "p8", *(f"v{i}" for i in range(32))
+CLOBBERED = ", ".join(f'"{name}"' for name in _NAMES)
 _ASSEMBLERS = "((defined(__clang__) && __clang_major__ >= 17) || (!defined(__clang__) && __GNUC__ >= 12))"
 """Compilers whose assemblers know the instructions; clang 14 does not take those of vectors from the directive."""
-_CONDITION = f"defined(__aarch64__) && defined(__linux__) && {_ASSEMBLERS}"
+CONDITION = f"defined(__aarch64__) && defined(__linux__) && {_ASSEMBLERS}"
 _BYTES_RIGHT = """\
 #ifndef TENON_UNCHECKED_OUTER_PRODUCTS
 static int outer_bytes_right(void) { /* QEMU before 9.0 adds products of bytes to the wrong sums */
@@ -86,12 +89,14 @@ static inline int NAME(void) {
 """
 _TESTS = {False: "outer_products_ready", True: "outer_bytes_ready"}
 """The functions that say whether a machine has outer products, and of bytes."""
+BYTES_READY = _TESTS[True]
 
 
-def _asks(of_bytes: bool) -> str:
+def asks(of_bytes: bool) -> str:
+    """The functions that ask for what a machine has."""
     text = _READY.replace("NAME", _TESTS[of_bytes]).replace("RIGHT", " && outer_bytes_right()" if of_bytes else "")
-    check = _BYTES_RIGHT.replace("CLOBBERED", _CLOBBERED) if of_bytes else ""
-    return f"#if {_CONDITION}\n{check}{text}#endif"
+    check = _BYTES_RIGHT.replace("CLOBBERED", CLOBBERED) if of_bytes else ""
+    return f"#if {CONDITION}\n{check}{text}#endif"
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,8 @@ class OuterBlock:
         return "p2" if i == self.down - 1 else "p1"
 
 
-def _begin(block: OuterBlock, sums: DType) -> list[str]:
+def begin(block: OuterBlock, sums: DType) -> list[str]:
+    """The streaming mode, predicates and the bias in the sums."""
     lines = [
         "smstart",
         "ptrue p0.b",
@@ -181,7 +187,7 @@ def _begin(block: OuterBlock, sums: DType) -> list[str]:
     return lines
 
 
-def _step(block: OuterBlock, product: tuple[str, str]) -> list[str]:
+def _step(block: OuterBlock, product: Product) -> list[str]:
     """Vectors of positions are z0 and so on, ``spread`` for each tile, and those of weights from z16 on."""
     name, element = product
     load = "ld1w" if block.spread == 1 else f"ld{block.spread}w"
@@ -213,16 +219,17 @@ def _nest(block: OuterBlock, step: list[str]) -> list[str]:
     return ["mov %[at], #0", *lines]
 
 
-def _contiguous(block: OuterBlock) -> int:
-    """How many steps are written out where vectors of positions lie one after the other; 0 where they do not."""
+def contiguous(block: OuterBlock, vectors: int) -> int:
+    """How many steps are written out where vectors of positions lie one after the other, of at most so many of either
+    factor; 0 where they do not."""
     loops = [loop for loop in block.loops if loop[0] > 1]
     if block.words * block.spread != 1 or len(loops) != 1 or loops[0][1] != 4 * SIDE * block.down:
         return 0
-    most = 8 // max(block.down, block.across)
-    return next(count for count in (8, 4, 2, 1) if count <= most and loops[0][0] % count == 0)
+    most = vectors // max(block.down, block.across)
+    return next(count for count in (16, 8, 4, 2, 1) if count <= most and loops[0][0] % count == 0)
 
 
-def _steps(block: OuterBlock, product: tuple[str, str], count: int) -> list[str]:
+def _steps(block: OuterBlock, product: Product, count: int) -> list[str]:
     """The loop over such vectors; ``at`` is their address."""
     (name, element), (turns,) = product, [n for n, _ in block.loops if n > 1]
     lines = ["mov %[at], %[x0]", f"mov %[turn0], #{turns // count}", "1:"]
@@ -258,7 +265,7 @@ def _stores(block: OuterBlock) -> list[str]:
     return lines
 
 
-def _spread(register: int, bits: int) -> list[str]:
+def spread(register: int, bits: int) -> list[str]:
     """A number of 32 bits in every lane."""
     low, high = bits & 0xFFFF, bits >> 16 & 0xFFFF
     return [f"movz %w[n], #{low}", f"movk %w[n], #{high}, lsl #16", f"dup z{register}.s, %w[n]"]
@@ -266,7 +273,7 @@ def _spread(register: int, bits: int) -> list[str]:
 
 _LOW, _HIGH, _ONES, _FACTOR = 24, 25, 26, 28
 """Vectors of bounds, of what rounds to whole numbers, and of factors from the last on."""
-_INFINITE = (0xFF800000, 0x7F800000)
+INFINITE = (0xFF800000, 0x7F800000)
 
 
 def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
@@ -274,9 +281,9 @@ def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
     count = ends.fours * ends.words
     store = f"st{count}w" if count > 1 else "st1w"
     registers = ", ".join(f"z{k}.s" for k in range(count))
-    lines = [*_spread(_LOW, ends.low), *_spread(_HIGH, ends.high)]
+    lines = [*spread(_LOW, ends.low), *spread(_HIGH, ends.high)]
     if ends.words == 1:
-        lines += _spread(_ONES, 0x4B400000)
+        lines += spread(_ONES, 0x4B400000)
         lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
     for i in range(block.down):
         lines.append(f"mov %[s], %[y{i}]")
@@ -298,7 +305,7 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
         if not ends.single:
             lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
         lines += [f"fmul z{v}.s, z{v}.s, z{_FACTOR + k}.s" for k, v in enumerate(own)]
-    for name, bound, bits, none in (("fmax", _LOW, ends.low, _INFINITE[0]), ("fmin", _HIGH, ends.high, _INFINITE[1])):
+    for name, bound, bits, none in (("fmax", _LOW, ends.low, INFINITE[0]), ("fmin", _HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} z{v}.s, p0/m, z{v}.s, z{bound}.s" for v in own if bits != none]
     if ends.words == 1:
         lines += [f"fadd z{v}.s, z{v}.s, z{_ONES}.s" for v in own]
@@ -331,14 +338,29 @@ def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list
     return written, read
 
 
-def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
+@dataclass(frozen=True)
+class OuterWriter:
+    """How an extension writes the parts of a block: the loads and products of a step, or of ``most`` vectors at a time
+    where vectors of positions lie one after the other, and what follows the sums."""
+
+    extension: str
+    begin: Callable[[OuterBlock, DType], list[str]]
+    step: Callable[[OuterBlock, Product], list[str]]
+    most: int
+    steps: Callable[[OuterBlock, Product, int], list[str]]
+    stores: Callable[[OuterBlock], list[str]]
+    results: Callable[[OuterBlock, OuterEnds], list[str]]
+
+
+def block_text(
+    writer: OuterWriter, product: Product, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]
+) -> list[str]:
     """``rest``: the sums; the bias where there is one; factors of bytes and the results where there are ends."""
     block = OuterBlock.of(numbers)
-    sums = DType.F32 if name in ("outer_f32", "outer_bf16") else DType.I32
-    product, count = _PRODUCTS[name], _contiguous(block)
-    lines = _begin(block, sums)
-    lines += _steps(block, product, count) if count else _nest(block, _step(block, product))
-    lines += _stores(block) if block.ends is None else _results(block, block.ends)
+    sums, count = DType.I32 if product[1] == "b" else DType.F32, contiguous(block, writer.most)
+    lines = writer.begin(block, sums)
+    lines += writer.steps(block, product, count) if count else _nest(block, writer.step(block, product))
+    lines += writer.stores(block) if block.ends is None else writer.results(block, block.ends)
     written, read = _operands(block, inputs, rest)
     turns = [f"{LOCAL}turn{depth}" for depth in range(len([n for n, _ in block.loops if n > 1]))]
     return [
@@ -347,21 +369,24 @@ def _block(name: str, weights: str, inputs: str, rest: Sequence[str], numbers: S
         f"  char *{LOCAL}s = (char *)({rest[0]});",
         f"  long {', '.join([f'{LOCAL}at', f'{LOCAL}n', *turns])};",
         "  __asm__ volatile(",
-        '    ".arch_extension sme\\n"',
+        f'    ".arch_extension {writer.extension}\\n"',
         *(f'    "{line}\\n"' for line in (*lines, "smstop")),
         f"    : {', '.join(written)}",
         f"    : {', '.join(read)}",
-        f"    : {_CLOBBERED});",
+        f"    : {CLOBBERED});",
         "}",
     ]
 
 
+_WRITER = OuterWriter("sme", begin, _step, 8, _steps, _stores, _results)
+
+
 def _of(name: str) -> Assembly:
     def text(weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
-        return _block(name, weights, inputs, rest, numbers)
+        return block_text(_WRITER, PRODUCTS[name], weights, inputs, rest, numbers)
 
-    of_bytes = _PRODUCTS[name][1] == "b"
-    return Assembly(_CONDITION, text, test=_TESTS[of_bytes], asks=_asks(of_bytes))
+    of_bytes = PRODUCTS[name][1] == "b"
+    return Assembly(CONDITION, text, test=_TESTS[of_bytes], asks=asks(of_bytes))
 
 
 @dataclass(frozen=True)
@@ -400,13 +425,13 @@ def _turn(into: str, inputs: str, _: Sequence[str], numbers: Sequence[int]) -> l
         *(f'    "{line}\\n"' for line in (*lines, "smstop")),
         f'    : [p] "+&r"({LOCAL}p), {written}',
         f'    : [x] "r"({inputs}), [words] "r"({turn.words}L), {read}',
-        f"    : {_CLOBBERED});",
+        f"    : {CLOBBERED});",
         "}",
     ]
 
 
 TURN = "outer_turn"
 ASSEMBLY = {
-    **{name: _of(name) for name in _PRODUCTS},
-    TURN: Assembly(_CONDITION, _turn, test=_TESTS[False], asks=_asks(False)),
+    **{name: _of(name) for name in PRODUCTS},
+    TURN: Assembly(CONDITION, _turn, test=_TESTS[False], asks=asks(False)),
 }

@@ -144,3 +144,19 @@ def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int
             moved = plane >> shift - 4 if shift >= 4 else plane << 4 - shift
             pairs[i] = op("or", pairs[i], op("and", moved, ((1 << width) - 1 << 4) * 0x01010101))
     return [bitcast(words, DType.Q8) for words in pairs]
+
+
+def signed(word: Expr, offset: int) -> Expr:
+    """Bytes less ``offset``, as bytes with a sign: no byte of a word borrows of the next one while 128 is added."""
+    if not offset:
+        return word
+    value = bitcast(word, I32)
+    if offset != 128:
+        value = value + _four_times(128 - offset)
+    return bitcast(op("xor", value, _four_times(128)), DType.Q8)
+
+
+def _four_times(value: int) -> int:
+    """A byte four times, as i32."""
+    word = value * 0x01010101
+    return word - (word >> 31 << 32)

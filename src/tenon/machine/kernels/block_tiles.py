@@ -19,9 +19,9 @@ from functools import lru_cache
 from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, broadcast, cast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
+from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
 from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
@@ -49,12 +49,6 @@ def row_tiles(s: BlockProduct) -> int:
 def left_words(s: BlockProduct) -> int:
     """Words of activations as ``block_left`` writes them."""
     return row_tiles(s) * s.groups * ROWS * WORDS
-
-
-def _bytes(value: int) -> int:
-    """A byte four times, as i32."""
-    word = value * 0x01010101
-    return word - (word >> 31 << 32)
 
 
 @lru_cache(maxsize=128)
@@ -174,16 +168,7 @@ class _Tiles:
             for pair in range(WORDS // 2):
                 words = unpacked_pair(f, self.weights.codes.vec(LANES), (panel, group + own), pair, Index())
                 for i, word in enumerate(words):
-                    codes.vec(LANES)[own, 2 * pair + i, 0] = self._signed(word)
-
-    def _signed(self, word: Expr) -> Expr:
-        """Codes less what they are too large by: no byte of a word borrows of the next one while 128 is added."""
-        if not self.p.offset:
-            return word
-        value = bitcast(word, I32)
-        if self.p.offset != 128:
-            value = value + _bytes(128 - self.p.offset)
-        return bitcast(op("xor", value, _bytes(128)), DType.Q8)
+                    codes.vec(LANES)[own, 2 * pair + i, 0] = signed(word, self.p.offset)
 
     def _tile(
         self,

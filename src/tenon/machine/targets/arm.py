@@ -8,6 +8,7 @@ from tenon.machine.isa.byte_tables import LOOKUP16
 from tenon.machine.isa.fp16 import FMA
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.isa.sme import OUTER_BF16, OUTER_F32, OUTER_I8, OUTER_U8
+from tenon.machine.isa.sme2 import OUTER_MULTI
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Product, Target
 from tenon.machine.targets.runner import qemu_user
@@ -86,6 +87,15 @@ _SME = replace(
     host=Host("aarch64", frozenset({"asimddp", "asimdhp", "i8mm", "bf16", "sme", "sme512"}), triple=_GNU, tuned=True),
     runner=qemu_user("qemu-aarch64", "-cpu", "max,sme512=on,sme-default-vector-length=64"),
 )
+_SME2 = replace(
+    _SME,
+    name="aarch64-sme2",
+    machine=replace(_BF16.machine, products=(*_BF16.machine.products, *OUTER_MULTI)),
+    about="AArch64 with bf16, I8MM and SME2, with vectors of 512 bits in its streaming mode",
+    host=Host(
+        "aarch64", frozenset({"asimddp", "asimdhp", "i8mm", "bf16", "sme", "sme2", "sme512"}), triple=_GNU, tuned=True
+    ),
+)
 # cortex_a7 tuning splits multiply-adds; the generic model with vfp4 fuses them.
 ARMV7 = Target(
     "armv7",
@@ -138,6 +148,7 @@ TARGETS = (
     _I8MM,
     _BF16,
     _SME,
+    _SME2,
     ARMV7,
     _tuned(NEON, "cortex-a53", "Arm Cortex-A53: AArch64 with NEON, scheduled for it"),
     _tuned(NEON, "cortex-a72", "Arm Cortex-A72: AArch64 with NEON, scheduled for it"),

@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.block_products import in_tiles
+from tenon.machine.algorithms.block_products import by_outer_products, in_tiles
+from tenon.machine.isa.sme import SIDE
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
 from tenon.machine.kernels.block_items import block_items
 from tenon.machine.kernels.block_product import block_product
@@ -21,6 +22,7 @@ from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
 from tenon.machine.kernels.block_sums import BlockProduct, packing
 from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words, total_parts
+from tenon.machine.kernels.outer_groups import outer_groups, outer_rows, row_tiles, turned_words
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, I32, I64, ROW_MAJOR, DType, TensorType
@@ -172,9 +174,14 @@ class BlockMatMul(Operator):
         if not site.output.size:
             return []
         s, weights = self.product(site), packed(site, 3, self.format)
-        if not in_tiles(s, site.machine):
-            kernel = (block_product if site.machine.launch is None else block_items)(s, site.machine)
-            return [Step(kernel, (Input(0), Input(1), Input(2), *weights, Output()))]
+        if in_tiles(s, site.machine):
+            return self._in_tiles(s, weights, site)
+        if by_outer_products(s, site.machine):
+            return self._by_outer_products(s, weights, site)
+        kernel = (block_product if site.machine.launch is None else block_items)(s, site.machine)
+        return [Step(kernel, (Input(0), Input(1), Input(2), *weights, Output()))]
+
+    def _in_tiles(self, s: BlockProduct, weights: Sequence[Arg], site: Site) -> list[Step]:
         left, totals = Scratch("left", 4 * left_words(s)), list[Arg]()
         steps = [Step(block_left(s), (Input(0), left))]
         if s.weights.shifts:
@@ -182,6 +189,22 @@ class BlockMatMul(Operator):
             steps.append(Step(block_totals(s), (Input(2), totals[0])))
         args = (left, Input(1), *totals, *weights, Output())
         return [*steps, Step(block_tiles(s, site.machine), args)]
+
+    def _by_outer_products(self, s: BlockProduct, weights: Sequence[Arg], site: Site) -> list[Step]:
+        steps, args = list[Step](), list[Arg]()
+
+        def turn(name: str, source: Arg, words: int, dtype: DType = F32) -> None:
+            """The rows of a matrix side by side."""
+            args.append(Scratch(name, 4 * row_tiles(s) * turned_words(words) * SIDE))
+            steps.append(Step(outer_rows(s, words, dtype), (source, args[-1])))
+
+        turn("left", Input(0), s.columns // 4, DType.Q8)
+        turn("scales", Input(1), s.groups)
+        if s.weights.shifts:
+            totals = Scratch("totals", 4 * s.rows * total_parts(s))
+            steps.append(Step(block_totals(s), (Input(2), totals)))
+            turn("sums", totals, total_parts(s))
+        return [*steps, Step(outer_groups(s, site.machine), (*args, *weights, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

@@ -87,7 +87,7 @@ static const struct {
 } features[] = {
     {"fphp", HWCAP, 9},     {"asimdhp", HWCAP, 10}, {"asimddp", HWCAP, 20}, {"sve", HWCAP, 22},
     {"asimdfhm", HWCAP, 23}, {"sve2", HWCAP2, 1},    {"i8mm", HWCAP2, 13},   {"bf16", HWCAP2, 14},
-    {"sme", HWCAP2, 23},
+    {"sme", HWCAP2, 23},     {"sme2", HWCAP2, 37},
 };
 
 /* The length of registers in bits, behind the name of the instruction set whose vectors they are. */

@@ -1,0 +1,102 @@
+"""Products by weights in blocks by outer products (SME, SME2): bits, proofs, and the choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from check_kernels import check
+from clipped_kernels import ProvedClipped, results
+from lowered import make_site, run_lowered
+from tenon.machine.algorithms.block_products import by_outer_products
+from tenon.machine.isa import assembly
+from tenon.machine.isa.sme_groups import OuterGroups
+from tenon.machine.kernel_ir.text import show
+from tenon.machine.kernels import outer_groups
+from tenon.machine.kernels.block_formats import FORMATS
+from tenon.machine.kernels.block_sums import BlockProduct
+from tenon.machine.proofs.bounds import prove
+from tenon.machine.targets import find
+from tenon.network.graph.types import I64, TensorType
+from tenon.network.ops.block_product import BlockMatMul, quantised_case
+from tenon.network.ops.clipped import NeededExtent, NeededPositions
+
+TARGETS = ("aarch64-sme", "aarch64-sme2")
+CASES = {
+    "q8_0": (37, 35, 96),
+    "q4_0": (32, 32, 64),
+    "q4_1": (16, 48, 32),
+    "q5_0": (17, 16, 32),
+    "q5_1": (18, 20, 64),
+    "q4_k": (19, 18, 512),
+    "q5_k": (16, 20, 256),
+    "q6_k": (33, 16, 256),
+    "q3_k": (20, 19, 256),
+    "q2_k": (34, 18, 512),
+    "n4_32": (16, 33, 64),
+    "n8_128": (20, 16, 128),
+}
+"""Rows, outputs and columns: tiles that are not full, of rows and of outputs."""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_those_of_the_reference(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where groups are unpacked a block at a time."""
+    (rows, outputs, columns), machine = CASES[name], find(target).machine
+    op, arrays = BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name])
+    (expected,) = op.evaluate(arrays)
+    for groups in (256, FORMATS[name].span // 32):
+        monkeypatch.setattr(outer_groups, "_GROUPS", groups)
+        outer_groups.outer_groups.cache_clear()
+        steps = op.lower(make_site(op, arrays, machine, (3,)))
+        assert steps[-1].kernel.name.startswith("outer_groups")
+        for step in steps:
+            prove(step.kernel)
+        np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], expected)
+    outer_groups.outer_groups.cache_clear()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_second_check_accepts_what_is_proved(target: str) -> None:
+    arrays = quantised_case(18, 64, 36, FORMATS["q5_1"])
+    op = BlockMatMul("q5_1")
+    for step in op.lower(make_site(op, arrays, find(target).machine, (3,))):
+        check(show(step.kernel))
+
+
+def test_rows_that_are_not_needed_are_left_out() -> None:
+    """Rows that are needed have the same bits."""
+    op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 32, FORMATS["q4_0"])
+    site = make_site(op, arrays, find("aarch64-sme").machine, (3,))
+    (expected,) = op.evaluate(arrays)
+    for count in (0, 1, 17, 64):
+        cut = ProvedClipped(op, 4, (NeededPositions(0, 0, (NeededExtent(0),)),))
+        own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
+        got = results(cut, own, [*arrays, np.array(count)])
+        np.testing.assert_array_equal(got[:count], expected[:count])
+        assert "< min(4, (needed + 15 // 16))" in show(cut.lower(own)[-1].kernel)
+
+
+def test_outer_products_are_chosen_by_rows() -> None:
+    """Formats with zero points, and machines without the unit, have none."""
+    machine = find("aarch64-sme").machine
+    chosen = [by_outer_products(BlockProduct("q4_0", rows, 2048, 2048), machine) for rows in (1, 4, 16, 64)]
+    assert chosen == [False, False, True, True]
+    assert not by_outer_products(BlockProduct("n4_64_zeros", 64, 2048, 2048), machine)
+    assert not by_outer_products(BlockProduct("q4_0", 64, 2048, 2048), find("aarch64-i8mm").machine)
+
+
+@pytest.mark.parametrize("name", ["outer_groups", "outer_multi_groups"])
+def test_results_are_moved_and_scaled_once_for_each_row(name: str) -> None:
+    """The fewest instructions on sums for the arithmetic: a conversion, two products and an addition for each row, of
+    which SME2 converts and adds four at a time."""
+    text = assembly(name)
+    assert text is not None
+    numbers = OuterGroups(16, 16, 4, 1, 0, 0, 64).numbers
+    lines = [line.strip().strip('"').removesuffix("\\n") for line in text.text("w", "x", ["d", "q", "y"], numbers)]
+    loop = lines[lines.index("1:") : lines.index("b.ne 1b")]
+    counted = {first: sum(line.split()[0] == first for line in loop) for first in ("smopa", "scvtf", "fmul", "fadd")}
+    assert counted == {"smopa": 8, "fmul": 32, **dict.fromkeys(("scvtf", "fadd"), 4 if "multi" in name else 16)}
