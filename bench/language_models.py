@@ -35,7 +35,7 @@ from gguf_models import F32, STRING, U32, Pair, gguf  # noqa: E402
 from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E402
 from tenon.network.graph.graph import Array  # noqa: E402
 
-DEPTH, BEFORE = 64, 8
+DEPTH, BEFORE, ROOM = 64, 8, 2048
 
 
 class Sizes(NamedTuple):
@@ -225,7 +225,9 @@ def main() -> None:
     numbers = [int(number) for number in given.threads.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         bundle, began = Path(folder) / "model.tenon", process_time()
-        tenon.compile(given.model, name="model", target=given.target, threads=max(numbers)).save(bundle)
+        sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"}
+        made = tenon.compile(given.model, name="model", target=given.target, threads=max(numbers), shapes=sizes)
+        made.save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")
         print(f"file {given.model.stat().st_size:,} B, bundle {bundle.stat().st_size:,} B")
         for threads, count in product(numbers, map(int, given.tokens.split(","))):

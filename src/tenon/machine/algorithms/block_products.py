@@ -20,7 +20,7 @@ _ROWS = 4
 """Rows that unpacked words are multiplied by, by vectors."""
 
 _ENDS = 4.0
-"""Time to scale the sums of a row that left the registers of tiles, and to add them."""
+"""Time to scale the sums of a row that left the registers of tiles, and to add them, while next ones are made."""
 
 _OUTER_ENDS = 10.0
 """The same of a row of sixteen sums of outer products: five instructions over long vectors."""
@@ -34,7 +34,7 @@ def in_tiles(s: BlockProduct, machine: Machine) -> bool:
     unit = machine.tiles(DType.I8)
     if unit is None or not block_tiles.supported(s, machine):
         return False
-    tiles = block_tiles.row_tiles(s) * (unit.time + ROWS * _ENDS) + 2 * _UNPACKED
+    tiles = block_tiles.row_tiles(s) * max(unit.time, ROWS * _ENDS) + 2 * _UNPACKED
     return tiles < _by_vectors(s)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product as iterations
 
 from tenon.machine.isa.base import Assembly, ProductUnit
 from tenon.machine.isa.frame import LOCAL
@@ -33,6 +34,8 @@ TILE_I8 = ProductUnit("tile_i8", DType.I8, DType.I8, DType.I32, (16, 16, 64), _T
 TILE_U8 = ProductUnit("tile_u8", DType.U8, DType.I8, DType.I32, (16, 16, 64), _TIME)
 
 REGISTERS = 8
+APIECE = 4
+"""Most steps that have sums of their own: a register each, and two for every factor by turns."""
 BEGIN, END = "tiles_begin", "tiles_end"
 _PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_f16": "tdpfp16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
 _CONDITION = "defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)"
@@ -60,6 +63,9 @@ class TileBlock:
     position before; ``loops`` are (iterations, bytes from one to the next), outermost first.  Weights lie in the order
     of the steps, the tiles of a step side by side; those ``ahead`` bytes further on are prefetched, unless it is 0.
     Each step prefetches ``fetched`` lines of the next block's weights, those behind the place of one more operand.
+
+    With ``apiece`` the block is one tile, and each of at most ``APIECE`` steps has sums of its own, one behind the
+    other: products of many steps are under way at once, as they are in different registers.
     """
 
     rows: int
@@ -70,22 +76,27 @@ class TileBlock:
     ahead: int = 0
     fetched: int = 0
     loops: tuple[tuple[int, int], ...] = ()
+    apiece: bool = False
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> TileBlock:
         """The inverse of ``numbers``."""
         rows, down, across, words, *rest = numbers
-        apart, ahead, fetched = rest[:3] or (0, 0, 0)
-        return cls(rows, down, across, words, apart, ahead, fetched, tuple(zip(rest[3::2], rest[4::2], strict=True)))
+        apart, ahead, fetched, apiece = rest[:4] or (0, 0, 0, 0)
+        loops = tuple(zip(rest[4::2], rest[5::2], strict=True))
+        return cls(rows, down, across, words, apart, ahead, fetched, loops, bool(apiece))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The numbers of ``tiles_begin``."""
-        return self.rows, self.down, self.across, self.words
+        sizes = self.rows, self.down, self.across, self.words
+        return (*sizes, 0, 0, 0, 1) if self.apiece else sizes
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (*self.shape, self.apart, self.ahead, self.fetched, *(n for loop in self.loops for n in loop))
+        sizes = self.rows, self.down, self.across, self.words
+        rest = self.apart, self.ahead, self.fetched, int(self.apiece)
+        return (*sizes, *rest, *(n for loop in self.loops for n in loop))
 
     @property
     def shared(self) -> bool:
@@ -108,6 +119,8 @@ class TileBlock:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """(rows, bytes of a row) of every register in use."""
+        if self.apiece:
+            return [*[(self.rows, 64)] * APIECE, *[(self.rows, 4 * self.words)] * 2, *[(self.words, 64)] * 2]
         sums = [(self.rows, 64)] * (self.down * self.across)
         lefts = [(self.rows, 4 * self.words)] * (1 if self.shared else self.down)
         return [*sums, *lefts, *[(self.words, 64)] * self.across]
@@ -134,6 +147,8 @@ def _end(_weights: str, _inputs: str, _: Sequence[str], _numbers: Sequence[int])
 def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numbers: Sequence[int]) -> list[str]:
     """``rest``: the inputs of further rows of tiles, the sums, and what is prefetched."""
     block = TileBlock.of(numbers)
+    if block.apiece:
+        return _apiece(product, weights, inputs, rest[0], block)
     lefts, sums = [inputs, *rest[: block.down - 1]], rest[block.down - 1]
     nest = [(f"{LOCAL}{'abcdef'[i]}", n, step) for i, (n, step) in enumerate(block.loops) if n > 1]
     place = " + ".join(f"{name} * {step}" for name, _, step in nest) or "0"
@@ -159,6 +174,24 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
     ]
     lines += _assembly(stores, [f'[s] "r"({LOCAL}s)', f'[line] "r"({64 * block.across}L)'])
     return ["{", *lines, "}"]
+
+
+def _apiece(product: str, weights: str, inputs: str, sums: str, block: TileBlock) -> list[str]:
+    """Products of steps that have sums of their own.  They are stored last, as this waits for the products."""
+    lines, stores = list[str](), list[str]()
+    for number, steps in enumerate(iterations(*(range(n) for n, _ in block.loops))):
+        place = sum(i * step for i, (_, step) in zip(steps, block.loops, strict=True))
+        left, right = APIECE + number % 2, APIECE + 2 + number % 2
+        lines += [
+            f"tilezero %%tmm{number}",
+            f"tileloadd {number * block.words * 64}(%[w],%[line],1), %%tmm{right}",
+            f"tileloadd {place}(%[x],%[apart],1), %%tmm{left}",
+            f"{product} %%tmm{right}, %%tmm{left}, %%tmm{number}",
+        ]
+        stores.append(f"tilestored %%tmm{number}, {number * block.rows * 64}(%[s],%[line],1)")
+    places = [f'[{name}] "r"({place})' for name, place in (("w", weights), ("x", inputs), ("s", sums))]
+    strides = f'[apart] "r"({block.apart}L)', '[line] "r"(64L)'
+    return ["{", *_assembly([*lines, *stores], [*places, *strides]), "}"]
 
 
 def _step(product: str, block: TileBlock) -> list[str]:

@@ -11,6 +11,7 @@ A tile of rows by panels of outputs is summed in registers; the words of weights
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -19,7 +20,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_sums import BlockOperands, BlockProduct, BlockSums, by_blocks, packing, sum_unit
+from tenon.machine.kernels.block_sums import HALF, BlockOperands, BlockProduct, BlockSums, by_blocks, packing, sum_unit
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import enough
 
@@ -34,6 +35,8 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     narrow = wide and machine.lanes == 4  # a vector of sums takes a broadcast for four results only
     if s.rows == 1:
         rows, vectors = 1, _balanced(panels, 4 if narrow else 2, machine.threads)
+    elif wide and not narrow and s.weights.fine == HALF:
+        rows, vectors = 5, 1  # as there are two sums for each result
     else:
         rows, vectors = 4 if wide else 2, 4 if narrow and not by_blocks(machine) else 2
     return min(rows, s.rows), min(vectors, panels)
@@ -61,15 +64,18 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = BlockOperands.declared(k, s, p)
-    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch and s.rows == 1)
+    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch)
     height, width = tile_of(s, machine)
     for first, count, vectors in _runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
             panel, partial = j * vectors + first, first == s.outputs // p.lanes
-            few = machine.threads > 1 and count < enough(machine.threads) and s.rows % height == 0
-            for top, times, rows in _segments(s.rows, height):
-                with k.loop("i", times, kind="parallel" if few and times > 1 else "serial") as i:
-                    product.tile(i * rows + top, rows, panel, vectors, partial=partial)
+            few = machine.threads > 1 and count < enough(machine.threads)
+            most = next(n for n in range(height, 0, -1) if s.rows % n == 0 or not few)
+            for top, times, rows in _segments(s.rows, most):
+                shared = few and times > 1
+                with k.loop("i", times, kind="parallel" if shared else "serial") as i:
+                    first = top == 0 and not shared
+                    product.tile(i * rows + top, rows, panel, vectors, [-i] if first else None, partial=partial)
     return k.done()
 
 
@@ -90,16 +96,20 @@ def _runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
 class _BlockTiles(BlockSums):
     ahead: bool = False
 
-    def tile(self, row: Index, rows: int, panel: Index, vectors: int, *, partial: bool) -> None:
-        """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left."""
+    def tile(
+        self, row: Index, rows: int, panel: Index, vectors: int, fetching: Sequence[Index] | None, *, partial: bool
+    ) -> None:
+        """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left.
+        The weights of the next panels are prefetched where the facts ``fetching`` hold, unless that is None."""
         k, f, lanes = self.k, self.s.weights, self.p.lanes
         acc = k.local("y", rows, vectors, lanes=lanes)
         with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
             acc[r, v] = 0.0
         with k.loop("b", self.s.columns // f.span) as block, k.loop("g", f.span // GROUP) as part:
             group = block * (f.span // GROUP) + part
-            if self.ahead:
-                self._prefetch(panel + vectors, vectors, block, group)
+            if self.ahead and fetching is not None:
+                with k.when(*fetching):
+                    self._prefetch(panel + vectors, vectors, block, group)
             sums = self.sums(row, rows, panel, vectors, group, block)
             with k.unroll("v", vectors) as v:
                 scales = self.at.weights.scales(k, panel + v, block, group)
@@ -112,7 +122,7 @@ class _BlockTiles(BlockSums):
             self.at.y.vec(lanes)[row + r, panel + v] = acc[r, v]
 
     def _prefetch(self, panel: Index, vectors: int, block: Index, group: Index) -> None:
-        """Fetch a group of the next tile: one row reads every weight once, in runs too short to be foreseen."""
+        """Fetch a group of the next tile: the first rows read every weight, in runs too short to be foreseen."""
         with self.k.unroll("v", vectors) as v:
             for line in range(0, self.p.stored_words * self.p.lanes, LINE // 4):
                 word, lane = divmod(line, self.p.lanes)
