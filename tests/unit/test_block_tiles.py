@@ -13,6 +13,7 @@ from clipped_kernels import ProvedClipped, results
 from gguf_models import DecoderFile
 from lowered import make_site, run_lowered
 from tenon.machine.algorithms.block_products import in_tiles
+from tenon.machine.isa.amx import TileBlock
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels import block_tiles
@@ -29,9 +30,9 @@ ROW = find("x86-64-amx")
 MACHINE = ROW.machine
 CASES = {
     "q8_0": (37, 35, 96),
-    "q4_0": (32, 32, 64),
+    "q4_0": (32, 32, 288),
     "q4_1": (16, 16, 32),
-    "q5_0": (17, 16, 32),
+    "q5_0": (17, 16, 224),
     "q5_1": (18, 20, 64),
     "q4_k": (19, 18, 512),
     "q5_k": (16, 20, 256),
@@ -81,6 +82,30 @@ def test_rows_that_are_not_needed_are_left_out() -> None:
         assert "< min(4, (needed + 15 // 16))" in show(cut.lower(own)[-1].kernel)
 
 
+def test_rows_are_split_where_there_are_few_panels() -> None:
+    """With more threads than panels, parts of the rows are work items; bits are the same."""
+    machine = replace(MACHINE, threads=16)
+    op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 128, FORMATS["q4_0"])
+    sizes = BlockProduct("q4_0", 64, 64, 128)
+    assert [block_tiles.part_of(sizes, threads) for threads in (1, 2, 16)] == [256, 64, 32]
+    assert block_tiles.part_of(replace(sizes, outputs=2048), 16) == 64
+    step = op.lower(make_site(op, arrays, machine, (3,)))[-1]
+    prove(step.kernel)
+    items = linearise(step.kernel)
+    assert items is not None
+    assert items.length == 8 * 2
+    np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], op.evaluate(arrays)[0])
+
+
+def test_numbers_of_an_instruction_say_the_block() -> None:
+    """Also of steps that have sums of their own, for which registers are set alike."""
+    apiece = TileBlock(16, 1, 1, 8, 32, loops=((3, 512), (1, 32)), apiece=True)
+    for block in (TileBlock(16, 2, 2, 16, 64, 8192, 3, ((4, 1024),)), apiece):
+        assert TileBlock.of(block.numbers) == block
+        assert TileBlock.of(block.shape).shapes == block.shapes
+    assert len(apiece.shapes) == 8
+
+
 def test_tiles_are_chosen_by_rows() -> None:
     def chosen(rows: int, format: str = "q4_0") -> bool:
         return in_tiles(BlockProduct(format, rows, 2048, 2048), MACHINE)
@@ -106,6 +131,7 @@ def test_many_threads_share_small_products() -> None:
     rows also tile by tile of rows."""
     machine = replace(find("x86-64-avx512-vnni").machine, threads=16)
     assert [tile_of(BlockProduct("q4_0", 1, 64, n), machine) for n in (576, 1536)] == [(1, 1), (1, 2)]
+    assert tile_of(BlockProduct("q6_k", 16, 256, 96), machine) == (5, 1)
     op, arrays = BlockMatMul("q4_0"), quantised_case(16, 64, 96, FORMATS["q4_0"])
     (step,) = op.lower(make_site(op, arrays, machine, (3,)))
     prove(step.kernel)
