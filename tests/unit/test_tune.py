@@ -17,18 +17,21 @@ import pytest
 
 import tenon
 from tenon.cli.bench_op import graph_of, select
+from tenon.compilation import resolved
 from tenon.errors import TenonWarning
 from tenon.machine.kernel_ir.text import show
-from tenon.machine.plan.lowering_context import Setting, key
+from tenon.machine.plan.lower import plan
+from tenon.machine.plan.lowering_context import Setting, key, operator, site
+from tenon.machine.plan.program import Program
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import F32, tensor
 from tenon.network.ops.conv import Conv
 from tenon.options import Options
-from tenon.pipeline import tune
-from tenon.runtime.bundle import read_manifest
+from tenon.pipeline import find_target, tune
+from tenon.runtime.bundle import Bundle, read_manifest
 from tenon.tools.tune import table
-from tenon.tools.tune.search import Bench, Job, LayerTimes, jobs
+from tenon.tools.tune.search import Bench, Job, LayerTimes, in_turn, jobs
 from tenon.tools.tune.table import Kind, TimesTable, generator_version
 
 
@@ -99,6 +102,31 @@ def test_every_candidate_gives_the_same_result(graph: Graph, tmp_path: Path) -> 
     for answer in answers:
         # F(4, 3) loses about four bits in the transforms; two such layers are well within this.
         np.testing.assert_allclose(answer, answers[0], atol=2e-5 * scale, rtol=0)
+
+
+def test_candidates_in_turn_compute_what_each_computes_alone(tmp_path: Path) -> None:
+    """Of several in one program, the results of the last one stay; constants of the others lie beside its own."""
+    options = Options(cache=tmp_path)
+    compilation = resolved(options, find_target(options))
+    graph = Graph("one")
+    w = graph.constant("w", np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(np.float32))
+    graph.outputs = [
+        graph.add(Conv(pads=(1, 1, 1, 1)), [graph.add_input("x", tensor(F32, 1, 16, 12, 12)), w], ["y"]).output
+    ]
+    (node,) = graph
+    candidates = [each.key for each in operator(node).candidates(site(node, compilation.setting))]
+    names = [next(name for name in candidates if name.startswith(kind)) for kind in ("direct ", "winograd ")]
+    programs = [plan(graph, replace(compilation.setting, algorithms={key(node): name}), "layer") for name in names]
+    x = np.random.default_rng(1).standard_normal((1, 16, 12, 12)).astype(np.float32)
+
+    def answer(*some: Program) -> np.ndarray[Any, Any]:
+        with tenon.open(Bundle.of(in_turn(some), compilation)) as engine:
+            return next(iter(engine.run({"x": x}).values()))
+
+    direct, winograd = map(answer, programs)
+    assert (direct != winograd).any()
+    np.testing.assert_array_equal(answer(*programs), winograd)
+    np.testing.assert_array_equal(answer(*reversed(programs)), direct)
 
 
 def _damaged(path: Path) -> None:

@@ -1,12 +1,13 @@
 """Timers of one compiled layer: in this process, or on the machine that the target's runner reaches.
 
-On a device, its clock gives the time of the kernels, without copies and launches.  Before every run the second-level
-cache is filled with something else, as the rest of a network would, and then with what the layer works on, but not its
-weights.
+Before every run the second-level cache is filled with something else, as the rest of a network would, and then with
+what the layer works on, but not its weights.  A GPU runs all candidates for a layer one after the other, and its clock
+gives the times of the kernels, without copies and launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
@@ -51,17 +52,29 @@ def machine_of(target: Target, runner: Runner | None = None) -> str:
     return f"{target.name} on {runner.name}" if runner and runner.emulates else target.name
 
 
+class CandidatesTimer:
+    """Candidates for a layer that one bundle for a GPU runs one after the other, of so many kernel calls each."""
+
+    def __init__(self, bundle: Bundle, calls: Sequence[int]) -> None:
+        self._engine, self._first = open_bundle(bundle), np.cumsum([0, *calls[:-1]])
+        self._engine.prepare()
+
+    def seconds(self) -> list[float]:
+        """How long one run of each candidate takes, by the device's clock."""
+        return [float(t) / 1e9 for t in np.add.reduceat(self._engine.device_times()[2:], self._first)]
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._engine.close()
+
+
 class _EngineTimer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        if engine.on_device:
-            engine.prepare()
 
     def seconds(self) -> float:
         _EVICT.sum()
         self._engine.touch()
-        if self._engine.on_device:
-            return float(self._engine.device_times()[2:].sum()) / 1e9
         began = perf_counter()
         self._engine.run(copy=False)
         return perf_counter() - began

@@ -2,15 +2,21 @@
 
 Each candidate is compiled as a network of one layer, without the surrounding layout conversions.  Runs of a layer's
 candidates are interleaved, so that drift of the clock rate affects all of them, and each run starts with its weights
-out of the caches (``layer_timers``).  The result is the minimum.
+out of the caches (``layer_timers``).  The result is the minimum.  Candidates for a GPU of this machine are compiled
+together, one behind the other, and those of further layers while a layer is measured: most of the time is that of
+compilers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 
 from tenon.compilation import Compilation, runs_on_gpu
 from tenon.errors import InputError
@@ -18,7 +24,7 @@ from tenon.machine.algorithms.base import Algorithm
 from tenon.machine.plan.loops import with_bodies
 from tenon.machine.plan.lower import plan
 from tenon.machine.plan.lowering_context import Setting, key, operator, site
-from tenon.machine.plan.program import Program, mapped
+from tenon.machine.plan.program import ALIGNMENT, Call, Item, Memory, Place, Program, Region, StoredConstant, mapped
 from tenon.machine.targets import Target
 from tenon.machine.targets.runner import Connectable, Runner
 from tenon.network.graph.graph import Graph, Node, Value
@@ -26,11 +32,11 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.locks import exclusive
 from tenon.tools.cluster import WorkerPool, WorkItem, content_key
 from tenon.tools.cluster.pool import ThisProcess, check_target, executes
-from tenon.tools.tune.layer_timers import LayerTimer, machine_of, open_timer
+from tenon.tools.tune.layer_timers import CandidatesTimer, LayerTimer, machine_of, open_timer
 from tenon.tools.tune.table import Kind, TimesTable, generator_version
 
 _COMPILING = 8
-"""Candidates for a GPU that are compiled at the same time: kernels by libraries, which run beside Python."""
+"""Layers for a GPU that are compiled at the same time: kernels by libraries, which run beside Python."""
 
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished layers, the number of all layers, and the next layer."""
@@ -133,7 +139,9 @@ def search(
             missing.append(i)
     if missing:
         check_workers(pool, bench)
-    measured = pool.results([work_item(work[i], bench, kind) for i in missing])
+    items = [work_item(work[i], bench, kind) for i in missing]
+    ahead = isinstance(pool, ThisProcess) and on_device(bench)
+    measured = _compiled_ahead([work[i] for i in missing], bench) if ahead else pool.results(items)
     waiting = set(missing)
     for i, job in enumerate(work):
         progress(i, len(work), key(job.node))
@@ -187,16 +195,56 @@ def kind_of(compilation: Compilation) -> Kind:
     return Kind(compilation.target.name, made_by, compilation.setting.threads, generator_version())
 
 
+def on_device(bench: Bench) -> bool:
+    """Whether a GPU of this machine is measured."""
+    return bench.runner is None and runs_on_gpu(bench.target)
+
+
+def _compiled_ahead(work: Sequence[Job], bench: Bench) -> Iterator[tuple[int, dict[str, float]]]:
+    """The number and the times of every layer; further layers are compiled while one is measured."""
+    waiting = deque[Future[CandidatesTimer]]()
+    with ThreadPoolExecutor(min(_COMPILING, os.cpu_count() or 1)) as pool:
+        try:
+            for number, job in enumerate(work):
+                while len(waiting) < min(_COMPILING, len(work) - number):
+                    waiting.append(pool.submit(_compiled_together, work[number + len(waiting)], bench))
+                timer = waiting.popleft().result()
+                with exclusive(bench.compilation.cache / "measuring.lock"):
+                    yield number, _measured_together(timer, job, bench.repeat)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _compiled_together(job: Job, bench: Bench) -> CandidatesTimer:
+    """All candidates for a layer as one bundle."""
+    setting = bench.setting
+    programs = [
+        single_layer_program(job.node, replace(setting, algorithms={key(job.node): each.key}))
+        for each in job.candidates
+    ]
+    bundle = Bundle.of(in_turn(programs), bench.compilation)
+    return CandidatesTimer(bundle, [len(program.calls) for program in programs])
+
+
+def _measured_together(timer: CandidatesTimer, job: Job, repeat: int) -> dict[str, float]:
+    """Seconds of every candidate, the least of ``repeat`` runs one after the other; the timer is closed."""
+    best = np.min([timer.seconds() for _ in range(repeat)], axis=0)
+    timer.close()
+    return {each.key: float(t) for each, t in zip(job.candidates, best, strict=True)}
+
+
 def measure(job: Job, bench: Bench) -> dict[str, float]:
     """Seconds of every candidate, the least of ``bench.repeat`` interleaved runs."""
     setting = bench.setting
+    if on_device(bench):
+        return _measured_together(_compiled_together(job, bench), job, bench.repeat)
 
     def build(algorithm: Algorithm) -> LayerTimer:
         program = single_layer_program(job.node, replace(setting, algorithms={key(job.node): algorithm.key}))
         return open_timer(Bundle.of(program, bench.compilation), setting.threads, bench.runner)
 
-    on_device = bench.runner is None and runs_on_gpu(bench.target)
-    with ThreadPoolExecutor(min(_COMPILING, os.cpu_count() or 1) if on_device else 2) as pool:
+    with ThreadPoolExecutor(2) as pool:
         timers = list(pool.map(build, job.candidates))
     best = [float("inf")] * len(timers)
     contenders = list(range(len(timers)))
@@ -209,6 +257,36 @@ def measure(job: Job, bench: Bench) -> dict[str, float]:
     for timer in timers:
         timer.close()
     return {each.key: t for each, t in zip(job.candidates, best, strict=True)}
+
+
+def in_turn(programs: Sequence[Program]) -> Program:
+    """Programs of the same inputs and outputs as one, whose calls run one after the other in the same memory."""
+    constant = block = 0
+    items, constants = list[Item](), list[StoredConstant]()
+    for program in programs:
+        items += mapped(program.items, partial(_moved, constant=constant, block=block))
+        constants += [replace(each, offset=each.offset + constant) for each in program.constants]
+        constant += -(-program.memory.constant // ALIGNMENT) * ALIGNMENT
+        block += 1 + max((place.block for call in program.calls for place in call.args), default=0)
+    sizes = [program.memory for program in programs]
+    memory = Memory(
+        constant,
+        max(size.mutable for size in sizes),
+        max(size.activations for size in sizes),
+        max(size.bound for size in sizes),
+    )
+    return replace(programs[0], items=tuple(items), constants=tuple(constants), memory=memory)
+
+
+def _moved(call: Call, constant: int, block: int) -> Call:
+    """A call whose constants lie so many bytes further, and whose blocks of the arena have other numbers."""
+
+    def place(old: Place) -> Place:
+        if old.region is Region.CONSTANT:
+            return replace(old, offset=old.offset + constant)
+        return replace(old, block=old.block + block) if old.region is Region.ACTIVATIONS else old
+
+    return replace(call, args=tuple(map(place, call.args)))
 
 
 def single_layer_program(node: Node, setting: Setting) -> Program:
