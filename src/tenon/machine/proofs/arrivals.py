@@ -7,6 +7,7 @@ arrived is seen by all threads behind the next barrier.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from tenon.machine.kernel_ir.index import Var
 from tenon.machine.kernel_ir.loops import Buffer
@@ -62,10 +63,15 @@ class Arrivals:
         return replace(self, landed=(), seen=self.seen | {(a.touch.buffer, a.record) for a in self.landed})
 
     def written(self, buffer: Buffer) -> Written:
-        """The elements of a buffer that all threads see."""
-        known = Written()
-        known.begin(buffer)
-        for other, record in self.seen:
-            if other is buffer:
-                known.add(buffer, record)
-        return known
+        """The elements of a buffer that all threads see; not to be changed."""
+        return _written(self.seen, buffer)
+
+
+@lru_cache(maxsize=64)
+def _written(seen: frozenset[tuple[Buffer, Record]], buffer: Buffer) -> Written:
+    known = Written()
+    known.begin(buffer)
+    for other, record in seen:
+        if other is buffer:
+            known.add(buffer, record)
+    return known
