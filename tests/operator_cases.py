@@ -23,6 +23,11 @@ DECLINED = {
 cases are there for type inference and the reference."""
 
 OF_OTHER_MACHINES = {
+    **{
+        f"ByteAttention-{label}{recoded}": "in one kernel"
+        for label in ("u8_37x70", "i8_5x33", "u8_130x205")
+        for recoded in ("", "_recoded")
+    },
     "HeadAttention-bf16": "in one kernel",
     "HeadAttention-causal": "in one kernel",
     "HeadAttention-f16": "in one kernel",

@@ -103,7 +103,8 @@ def test_declined_cases_are_rewritten_by_the_passes(name: str) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("name", OF_OTHER_MACHINES)
 def test_declined_cases_of_other_machines(name: str) -> None:
-    """``tests/unit/test_attention.py`` lowers such cases, and shows that no pass makes them for other machines."""
+    """``test_attention.py`` and ``test_byte_attention.py`` lower such cases, and show that no pass makes them for other
+    machines."""
     case = NAMED[name]
     with pytest.raises(NotLoweredError, match=OF_OTHER_MACHINES[name]):
         make_site(case.op, case.arrays(), MACHINES["lanes4"], case.constant)

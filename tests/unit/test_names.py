@@ -20,6 +20,7 @@ SOURCE = Path(tenon.__file__).parent
 TESTS = Path(__file__).parents[1]
 DOCS = TESTS.parent / "docs"
 KERNELS = {
+    "ByteAttention",
     "ByteSoftmax",
     "Conv",
     "IntegerConv",

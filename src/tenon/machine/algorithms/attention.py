@@ -11,6 +11,7 @@ from tenon.machine.kernels import flash_attention as flash
 from tenon.machine.kernels import group_attention as groups
 from tenon.machine.kernels import paired_attention as paired
 from tenon.machine.kernels.attention_tiles import tile_of
+from tenon.machine.kernels.byte_attention import ByteAttention
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.image import Image
@@ -68,6 +69,12 @@ def gains(s: HeadSizes, machine: Machine) -> bool:
     if machine.launch is not None:
         return s.dtype is F32 and attends(s, machine) and occupies(s, machine)
     return attends(s, machine) and time_in_one(s, machine) < time_apart(s, machine)
+
+
+def keeps_scores_out(s: ByteAttention) -> bool:
+    """Whether all scores of attention in bytes would not stay in the cache of a core: those of blocks do.  Products and
+    softmax are the same work in one kernel and in several."""
+    return s.scores.products * s.scores.size[0] * s.keys > _CACHED
 
 
 def time_in_one(s: HeadSizes, machine: Machine) -> float:

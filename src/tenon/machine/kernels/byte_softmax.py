@@ -19,7 +19,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, broadcast, cast, op, reduce_lanes
 from tenon.machine.kernels.group_rows import GroupRow, by_groups, threads_of
 from tenon.machine.kernels.integer_conv import ONES
-from tenon.machine.kernels.lookup import CODES, NARROWEST
+from tenon.machine.kernels.lookup import CODES, NARROWEST, lowest, table_parts
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.requantize import Requantize
@@ -103,6 +103,13 @@ class SoftmaxTables:
             return total(self.k, "max", n, 1, I32, lambda at, _: cast(part(at, 1), I32))
         return cast(total(self.k, "max", n, self.entries, self.s.dtype, part), I32)
 
+    def filling(self, most: Expr, floor: int, count: int) -> Expr:
+        """The exponentials of so many elements ``floor`` in all."""
+        part = self.k.local("o", 1, dtype=I32)
+        with self.k.bind("d", op("and", most - floor, CODES - 1), CODES) as d:
+            part[0] = self.exponentials[d] * count
+        return part[0]
+
     def sum(self, x: Tensor, row: tuple[Index, ...], n: int, most: Expr) -> Expr:
         """The sum of the exponentials of a row, in i32."""
         k, parts = self.k, list[Expr]()
@@ -185,6 +192,20 @@ class SoftmaxTables:
             with k.loop("j", count) as j:
                 result = loops.lookup(self.distances(x, row, j * lanes + start, wide), vectors)
                 k.store(y.buffer, (*row, j * lanes + start), _bits(result, to))
+
+    def recode(self, x: Tensor, row: tuple[Index, ...], n: int, codes: Tensor) -> None:
+        """Replace the elements of a row by their entries in a table, which is in the order of these numbers."""
+        k, least, dtype = self.k, lowest(self.s.dtype), self.s.dtype
+        for start, count, lanes in self.pieces(n):
+            parts = table_parts(k, codes, self.entries, least) if lanes > 1 else []
+            with k.loop("j", count) as j:
+                at = (*row, j * lanes + start)
+                own = Load(x.buffer, at, Type(dtype, lanes))
+                if lanes > 1:
+                    k.store(x.buffer, at, loops.lookup(own, parts))
+                else:
+                    with k.bind("code", cast(own, I32) - least, CODES) as code:
+                        k.store(x.buffer, at, codes[code])
 
 
 def _bits(value: Expr, dtype: DType) -> Expr:

@@ -74,13 +74,18 @@ class Results:
     def store(self, row: Index, column: Index, lanes: int, total: Expr) -> None:
         """Requantise ``lanes`` sums, apply the epilogue and store them; ``column`` counts elements."""
         s = self.s
-        factors = [Const(value, Type(dtype)) for value, dtype in s.factors]
-        value = from_wide_sum(s.requantize, total, factors) if s.wide else s.requantize(total, factors)
+        value = requantised(s, total)
         read = [
             broadcast(tensor.vec(image.lanes(lanes))[image.at(0, column, 0, row, lanes)], lanes)
             for image, tensor in zip(s.operands, self.operands, strict=True)
         ]
         self.y.vec(lanes)[row, column // lanes] = s.epilogue(value, *read)
+
+
+def requantised(s: IntegerMatMul, total: Expr) -> Expr:
+    """Sums as elements of the result, before the epilogue."""
+    factors = [Const(value, Type(dtype)) for value, dtype in s.factors]
+    return from_wide_sum(s.requantize, total, factors) if s.wide else s.requantize(total, factors)
 
 
 def zero_points(k: Builder, dynamic: Sequence[bool]) -> list[Tensor | None]:

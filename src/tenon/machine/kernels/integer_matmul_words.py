@@ -8,7 +8,7 @@ both are computed once, in passes before, so that zero points may be known at ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import add
@@ -26,6 +26,9 @@ from tenon.network.graph.types import I32, DType
 
 _BYTES = (DType.I8, DType.U8)
 
+LEAST = -(1 << 30)
+"""The sum of a column that is not there, before what zero points take off rows."""
+
 
 def applies(s: IntegerMatMul, machine: Machine) -> bool:
     """Whether the machine multiplies any bytes four at a time, and more than one row shares what is packed."""
@@ -35,16 +38,25 @@ def applies(s: IntegerMatMul, machine: Machine) -> bool:
 
 @dataclass(frozen=True)
 class Words:
-    """The product ``s`` on a machine: which bytes it multiplies, and the sizes of what is packed."""
+    """The product ``s`` on a machine: which bytes it multiplies, and the sizes of what is packed.
+
+    ``filled``: the columns up to a whole vector are computed, too, of which no sum is more than ``LEAST``.
+    """
 
     s: IntegerMatMul
     machine: Machine
+    filled: bool = False
 
     @property
     def conv(self) -> Conv:
         """One of the products as a convolution of one row of positions, for the choice of tiles."""
-        m, deep, n = self.s.size
+        (m, deep, _), n = self.s.size, self.columns
         return Conv(Image(1, deep, 1, m, deep, dtype=self.s.dtypes[0]), Image(1, n, 1, m, n, dtype=self.s.to))
+
+    @property
+    def columns(self) -> int:
+        """Columns that are computed."""
+        return self.panels[1] * self.panels[3] if self.filled else self.s.size[2]
 
     @property
     def deep(self) -> int:
@@ -137,6 +149,12 @@ def pack_panels(p: Words) -> Kernel:
         for start, count, lanes in segments:
             with k.loop("j", count, kind=inner) as j:
                 _panel(k, p, b, (words, sums), zeros, (i, j + start // lanes), lanes)
+        if p.columns > n:
+            with k.loop("j", p.columns - n, kind=inner) as j:
+                with k.loop("d", deep) as d:
+                    words[i, panels - 1, d, j + n % wide] = Const(0, Type(I32))
+                if sums is not None:
+                    sums[i, panels - 1, j + n % wide] = Const(LEAST, Type(I32))
     return k.done()
 
 
@@ -210,17 +228,18 @@ def row_sums(p: Words) -> Kernel:
 
 
 @dataclass(frozen=True, eq=False)
-class _Product:
-    """What every tile of a kernel shares; ``columns`` and ``sums`` are what zero points add to sums."""
+class ProductRows:
+    """What every tile of a product shares: ``word(row, number)`` of the left matrix, the panels of the right one, what
+    zero points add to the sums of a row and of columns, and ``store(row, column in elements, lanes, sums)``."""
 
     k: Builder
     p: Words
-    a: Tensor
-    b: Tensor
+    word: Callable[[Index, Index], Expr]
+    panels: Tensor
     flips: Tensor | None
     columns: Tensor | None
-    sums: Tensor | None
-    results: Results
+    less: Callable[[Index], Expr] | None
+    store: Callable[[Index, Index, int, Expr], None]
 
 
 @lru_cache(maxsize=256)
@@ -230,21 +249,40 @@ def product(p: Words, tile: OutputTile) -> Kernel:
     s, (m, deep, n) = p.s, p.s.size
     k = Builder(f"integer_matmul_{m}x{deep}x{n}", f"[{m}, {deep}] times [{deep}, {n}], in integers")
     a = k.param("a", *p.rows, dtype=DType.Q8)
-    b = k.param("b", *p.panels, dtype=I32)
-    flips = k.param("f", p.machine.lanes, dtype=DType.Q8) if p.shifts[0] else None
-    columns = k.param("c", p.panels[0], p.panels[1], p.panels[3], dtype=I32) if p.offsets[0] else None
+    b, flips, columns = right_params(k, p)
     sums = k.param("s", *p.rows[:2], dtype=I32) if p.offsets[1] else None
-    parts = _Product(k, p, a, b, flips, columns, sums, Results.of(k, s))
+    results = Results.of(k, s)
     with batches(k, s) as (at, _):
+
+        def word(row: Index, number: Index) -> Expr:
+            return a[at[0], row, number]
+
+        def less(row: Index) -> Expr:
+            assert sums is not None
+            return sums[at[0], row]
+
+        def store(row: Index, column: Index, lanes: int, total: Expr) -> None:
+            results.store(at[2] * m + row, column, lanes, total)
+
+        rows = ProductRows(k, p, word, b, flips, columns, None if sums is None else less, store)
         for r in runs(p.conv, p.machine, tile.vecs):
             for o, _image, _top, left, _height, width in tiles(k, r.iterations, (1, m), tile, p.machine.threads):
                 with k.outline(f"{width}x{r.vecs}v{r.lanes}", f"{width} rows by {r.width} columns"):
-                    _tile(parts, r, at, (o * r.width + r.start, left), width)
+                    product_tile(rows, r, at[1], (o * r.width + r.start, left), width)
     return k.done()
 
 
-def _tile(t: _Product, r: GroupRun, at: tuple[Index, Index, Index], place: tuple[Index, Index], height: int) -> None:
-    """``place`` is the first column, in elements, and the first row."""
+def right_params(k: Builder, p: Words) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Declares the panels of the right matrices, ``integer_conv.flips`` where left bytes are shifted, and sums of
+    columns where they are needed."""
+    b = k.param("b", *p.panels, dtype=I32)
+    flips = k.param("f", p.machine.lanes, dtype=DType.Q8) if p.shifts[0] else None
+    return b, flips, k.param("c", p.panels[0], p.panels[1], p.panels[3], dtype=I32) if p.offsets[0] else None
+
+
+def product_tile(t: ProductRows, r: GroupRun, matrix: Index, place: tuple[Index, Index], height: int) -> None:
+    """Sums of ``height`` rows by a run of columns of a right ``matrix``; ``place`` is the first column, in elements,
+    and the first row."""
     k, p, (first, top), wide = t.k, t.p, place, t.p.panels[-1]
     acc = k.local("a", height, r.vecs, dtype=I32, lanes=r.lanes)
 
@@ -253,10 +291,10 @@ def _tile(t: _Product, r: GroupRun, at: tuple[Index, Index, Index], place: tuple
         return col // wide, col % wide // r.lanes
 
     with k.unroll("q", height) as i:
-        less = None if t.sums is None else k.let("z", broadcast(t.sums[at[0], top + i], r.lanes))
+        less = None if t.less is None else k.let("z", broadcast(t.less(top + i), r.lanes))
         with k.unroll("t", r.vecs) as v:
             panel, lane = column(v)
-            start = None if t.columns is None else t.columns.vec(r.lanes)[at[1], panel, lane]
+            start = None if t.columns is None else t.columns.vec(r.lanes)[matrix, panel, lane]
             terms = [term for term in (start, less) if term is not None]
             acc[i, v] = reduce(add, terms) if terms else 0
     flip = None if t.flips is None else k.let("flip", t.flips.vec(r.lanes)[0])
@@ -264,11 +302,13 @@ def _tile(t: _Product, r: GroupRun, at: tuple[Index, Index, Index], place: tuple
     with k.loop("d", p.deep // unroll) as outer, k.unroll("u", unroll) as u:
         d = outer * unroll + u
         places = [column(v) for v in range(r.vecs)]
-        right = [k.let(f"w{v}", t.b.vec(r.lanes)[at[1], panel, d, lane]) for v, (panel, lane) in enumerate(places)]
+        right = [
+            k.let(f"w{v}", t.panels.vec(r.lanes)[matrix, panel, d, lane]) for v, (panel, lane) in enumerate(places)
+        ]
         with k.unroll("q", height) as i:
-            word = broadcast(t.a[at[0], top + i, d], r.lanes)
+            word = broadcast(t.word(top + i, d), r.lanes)
             left = k.let("v", word if flip is None else op("xor", word, flip))
             for vec, each in enumerate(right):
                 acc[i, vec] = p.multiply_add(acc[i, vec], left, each)
     with k.unroll("q", height) as i, k.unroll("t", r.vecs) as v:
-        t.results.store(at[2] * p.s.size[0] + top + i, first + v * r.lanes, r.lanes, acc[i, v])
+        t.store(top + i, first + v * r.lanes, r.lanes, acc[i, v])

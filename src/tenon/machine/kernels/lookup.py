@@ -63,7 +63,7 @@ def lookup(s: Lookup, machine: Machine) -> Kernel:
     following = k.param("n", CODES, dtype=I32) if s.shift else None
     m = k.param("m", *masks[0].shape, dtype=I32) if masks else None
     y = k.param("y", *out.shape, dtype=out.dtype, out=True)
-    parts = _parts(k, table, entries, s.lowest) if entries else []
+    parts = table_parts(k, table, entries, s.lowest) if entries else []
     with ExitStack() as rows:
         kinds, inside = deal(*out.size[:-1])
         outer = [rows.enter_context(k.loop("i", n, kind=kind)) for n, kind in zip(out.size[:-1], kinds, strict=True)]
@@ -106,7 +106,7 @@ def _kept(mask: Expr, value: Expr) -> Expr:
     return select(mask, value, 0.0) if dtype is F32 else cast(select(mask, cast(value, I32), 0), dtype)
 
 
-def _parts(k: Builder, table: Tensor, entries: int, lowest: int) -> list[Expr]:
+def table_parts(k: Builder, table: Tensor, entries: int, lowest: int) -> list[Expr]:
     """A table in vectors, in the order of the bytes that look it up: those of numbers below zero are the greater."""
     parts: list[Expr] = [k.let("part", table.vec(entries)[i]) for i in range(CODES // entries)]
     halfway = len(parts) // 2 if lowest else 0

@@ -126,15 +126,20 @@ class IntegerMatMul(Operator):
     def layouts(self, site: Site) -> Layouts:
         return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,))
 
+    def product(self, a: TensorType, b: TensorType, y: TensorType) -> kernels.IntegerMatMul:
+        """The product of operands of these types, requantised."""
+        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
+        known = self.factors()
+        factors = tuple((row[0].item(), row_type(self.rounding, name)) for name, row in known.rows().items())
+        stage = known.kernel(self.zeros[2], self.low, self.high, DType(self.to))
+        return kernels.IntegerMatMul(size, batch, self.zeros[:2], (a.dtype, b.dtype), stage, factors, y.dtype)
+
     def described(self, site: Site) -> kernels.IntegerMatMul:
         """The product, and what its sums become."""
         a, b, y = site.input(0), site.input(1), site.output
-        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
         if self.rounding != "none":
-            known = self.factors()
-            factors = tuple((row[0].item(), row_type(self.rounding, name)) for name, row in known.rows().items())
-            stage = known.kernel(self.zeros[2], self.low, self.high, DType(self.to))
-            return kernels.IntegerMatMul(size, batch, self.zeros[:2], (a.dtype, b.dtype), stage, factors, y.dtype)
+            return self.product(a, b, y)
+        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
         images = (row_image(site.input(i), y.dims) for i in site.extras)
         return kernels.IntegerMatMul(
             size,
@@ -231,19 +236,38 @@ def _in_groups(p: by_words.Words, tile: GroupTile, zeros: Sequence[Input], rest:
 
 def _by_words(p: by_words.Words, zeros: Sequence[Input], rest: Sequence[Arg]) -> list[Step]:
     """Pack, sum up what zero points need, multiply."""
-    left, right = p.s.dynamic
-    rows: Arg = Scratch("rows", 4 * math.prod(p.rows)) if p.ragged else Input(0)
-    panels = Scratch("panels", 4 * math.prod(p.panels))
-    columns = [Scratch("columns", 4 * math.prod(p.panels) // p.deep)] if p.offsets[0] else []
-    sums = [Scratch("sums", 4 * math.prod(p.rows[:2]))] if p.offsets[1] else []
-    steps = [Step(by_words.pack_rows(p), (Input(0), rows))] if p.ragged else []
-    read = zeros if p.offsets[0] else ()
-    steps.append(Step(by_words.pack_panels(p), (Input(1), *read, panels, *columns)))
-    if p.offsets[1]:
-        steps.append(Step(by_words.row_sums(p), (rows, *(zeros[left:] if right else ()), *sums)))
-    flips = [Weights(flips_of(p.machine))] if p.shifts[0] else []
+    steps, rows = left_steps(p, Input(0), "")
+    packing, right = right_steps(p, Input(1), "", zeros)
+    steps += packing
+    summing, sums = row_steps(p, rows, "", zeros)
     (tile,) = product_tiles(p.conv, p.machine, 1)
-    return [*steps, Step(by_words.product(p, tile), (rows, panels, *flips, *columns, *sums, *rest))]
+    return [*steps, *summing, Step(by_words.product(p, tile), (rows, *right, *sums, *rest))]
+
+
+def left_steps(p: by_words.Words, given: Arg, name: str) -> tuple[list[Step], Arg]:
+    """Left matrices in words, copied where their rows are not whole words."""
+    if not p.ragged:
+        return [], given
+    rows = Scratch(f"rows{name}", 4 * math.prod(p.rows))
+    return [Step(by_words.pack_rows(p), (given, rows))], rows
+
+
+def right_steps(p: by_words.Words, given: Arg, name: str, zeros: Sequence[Input] = ()) -> tuple[list[Step], list[Arg]]:
+    """Right matrices in panels, and the arguments of ``kernels.integer_matmul_words.right_params``."""
+    panels = Scratch(f"panels{name}", 4 * math.prod(p.panels))
+    columns = [Scratch(f"columns{name}", 4 * math.prod(p.panels) // p.deep)] if p.offsets[0] else []
+    read = zeros if p.offsets[0] else ()
+    flips = [Weights(flips_of(p.machine))] if p.shifts[0] else []
+    return [Step(by_words.pack_panels(p), (given, *read, panels, *columns))], [panels, *flips, *columns]
+
+
+def row_steps(p: by_words.Words, rows: Arg, name: str, zeros: Sequence[Input] = ()) -> tuple[list[Step], list[Arg]]:
+    """What sums of rows have less for right zero points, where that is needed."""
+    if not p.offsets[1]:
+        return [], []
+    sums = Scratch(f"sums{name}", 4 * math.prod(p.rows[:2]))
+    read = zeros[p.s.dynamic[0] :] if p.s.dynamic[1] else ()
+    return [Step(by_words.row_sums(p), (rows, *read, sums))], [sums]
 
 
 def _batch(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

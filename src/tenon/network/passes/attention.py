@@ -16,6 +16,7 @@ from tenon.network.ops.move import Transpose
 from tenon.network.ops.softmax import LogSoftmax, Softmax
 from tenon.network.passes.attention_parts import FLOATS, parts_of, sole_producer
 from tenon.network.passes.base import Log, Pass, drop_dead, substitute
+from tenon.network.passes.byte_attention import byte_attention
 
 Able = Callable[[HeadSizes], bool]
 """Whether a machine gains where attention of these sizes is one operator."""
@@ -32,9 +33,9 @@ def attention(able: Able) -> Pass:
 
 
 def attention_of(machine: Machine) -> list[Pass]:
-    """The pass for attention of f32, where one operator takes less time by estimate.  Devices have attention of 16 bits
-    with a precision (``passes.precision``)."""
-    return [attention(partial(gains, machine=machine))]
+    """The passes for attention of f32, where one operator takes less time by estimate, and for that of bytes.  Devices
+    have attention of 16 bits with a precision (``passes.precision``)."""
+    return [attention(partial(gains, machine=machine)), byte_attention(machine)]
 
 
 def _joined(graph: Graph, last: Node, able: Able, log: Log) -> bool:
