@@ -64,6 +64,19 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "run", "words.onnx", "--prompt", PROMPT, "--grammar", "answer.json") == '"cat"\n'
 
 
+def test_a_text_that_ends_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Models that are trained for conversations end other texts; the command for conversations is named."""
+    first = tenon.generate("words.onnx", PROMPT, max_tokens=1, options={"no_tuning": True}).tokens[0]
+    model = written_model(tmp_path, eos_token_id=[first])
+    for more in ((), ("--json",)):
+        assert run_main(main, ["run", str(model), "--prompt", PROMPT, *more]) == 0
+        shown = capsys.readouterr()
+        assert (json.loads(shown.out)["text"] if more else shown.out.strip()) == ""
+        assert "tenon chat MODEL --prompt TEXT" in shown.err
+    assert run_main(main, ["run", "words.onnx", "--prompt", PROMPT, "--max-tokens", "2"]) == 0
+    assert "tenon chat" not in capsys.readouterr().err
+
+
 def test_bundles_answer_text_with_text(capsys: pytest.CaptureFixture[str]) -> None:
     """The compiled model has its tokenizer and room for as many tokens as are asked for."""
     command = ["--prompt", PROMPT, "--max-tokens", "6"]

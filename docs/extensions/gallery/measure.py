@@ -30,7 +30,7 @@ from tenon.runtime.bundle import read_manifest
 
 ROUNDS, SECONDS = 200, 4.0
 """Most interleaved repetitions of a time, and how long they take at most."""
-_TIME = re.compile(r"^(on .*|.*\b\d[\d.,]* (s|ms|µs|us)( each)?)$")
+_TIME = re.compile(r"^(on .*|(?!.* of sound in ).*\b\d[\d.,]* (s|ms|µs|us)( each)?)$")
 
 
 @dataclass
@@ -144,6 +144,8 @@ def _variant(model: Model, variant: Variant, folder: Path) -> dict[str, Any]:
     }
     with tenon.open(folder / f"bundle_{variant.type}") as engine:
         second = folder / weights[0] if weights else None
+        if manifest.language is not None:
+            return row | _token_times(engine)
         return row | _times(engine, variant, folder / variant.file, second, values)
 
 
@@ -183,6 +185,12 @@ def _times(
     ours, theirs = _interleaved(lambda: engine.run(feeds), run_peer)
     row |= {"rounds": len(ours), "median_ms": 1e3 * median(ours), "min_ms": 1e3 * min(ours)}
     return row | ({"peer_median_ms": 1e3 * median(theirs), "peer_min_ms": 1e3 * min(theirs)} if theirs else {})
+
+
+def _token_times(engine: tenon.Engine) -> dict[str, Any]:
+    """How long a language model takes for a token, behind as many as there are repetitions."""
+    times, _ = _interleaved(lambda: engine.run({"tokens": np.ones((1, 1), np.int64)}), None)
+    return {"rounds": len(times), "median_ms": 1e3 * median(times), "min_ms": 1e3 * min(times)}
 
 
 def _interleaved(ours: Callable[[], object], theirs: Callable[[], object] | None) -> tuple[list[float], list[float]]:

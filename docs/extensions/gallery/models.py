@@ -172,7 +172,7 @@ def read_model(path: Path) -> Model:
         model: Model = reader(Model)({**content, "name": path.stem})
     except MisfitError as misfit:
         raise ValueError(f"{path.name}: {'.'.join(map(str, misfit.where))} {misfit.why}") from None
-    known = {file.called for file in model.files}
+    known = {file.called for file in model.files} | set(options_of(model.words, "--output"))
     words = [part for word in model.words[1:] for part in re.split(r"[\s=]", word)]
     files = [word for word in words if re.search(r"\.[a-z][a-z0-9]{1,11}$", word)]
     if unknown := [word for word in [*files, *(v.file for v in model.variants if not v.quantize)] if word not in known]:

@@ -50,7 +50,8 @@ def page(model: Model, result: Result | None, folder: Path = GENERATED) -> str:
         parts.append(model.note)
     parts += ["## Files", _table(("file", "source", "licence"), map(_file, model.files)), _sums(model)]
     if result:
-        parts += ["## Size and time", _table(_COLUMNS, map(_variant, result.variants)), _measured(result)]
+        if result.variants:
+            parts += ["## Size and time", _table(_COLUMNS, map(_variant, result.variants)), _measured(result)]
         parts += [_quantised(model, row) for row in result.variants if "quantize" in row]
         refusals = [f"{row['peer_refuses']}." for row in result.variants if "peer_refuses" in row]
         parts += [f"The peer does not run it: {text}" for text in refusals]
