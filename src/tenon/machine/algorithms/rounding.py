@@ -25,6 +25,10 @@ def relative(dtype: DType) -> float:
     return 2.0 ** -(_BITS[dtype][0] + 1) if dtype in _BITS else 0.0
 
 
+_AT_ONCE = 1 << 20
+"""Weights whose errors are computed at a time, in f64."""
+
+
 def half_steps(a: Array, dtype: DType) -> Array:
     """The most that rounding to ``dtype`` moves each element; f64, zeros for types that are not narrow.  Of i8 it is
     half a step of the scale."""
@@ -43,12 +47,16 @@ def direct(weights: Array, x: DType, y: DType, *, halves: bool = False) -> float
     ``halves``: products are added in f16, ``LONGEST_F16`` at a time.  A chain of n additions rounds n partial results,
     which are on average half of the whole in mean square.
     """
-    wide = weights.astype(np.float64).reshape(len(weights), -1)
-    power = (wide**2).sum(1)
-    off = (half_steps(wide, DType.of(weights.dtype)) ** 2).sum(1) + relative(x) ** 2 * power
-    if halves:
-        off += (min(wide.shape[1], LONGEST_F16) + 1) / 2 * relative(DType.F16) ** 2 * power
-    return SIGMAS * float(np.sqrt(_largest(off, power) + _result(y)))
+    rows = weights.reshape(len(weights), -1)
+    largest, step = 0.0, max(1, _AT_ONCE // max(1, rows.shape[1]))
+    for first in range(0, len(rows), step):
+        wide = rows[first : first + step].astype(np.float64)
+        power = (wide**2).sum(1)
+        off = (half_steps(wide, DType.of(weights.dtype)) ** 2).sum(1) + relative(x) ** 2 * power
+        if halves:
+            off += (min(wide.shape[1], LONGEST_F16) + 1) / 2 * relative(DType.F16) ** 2 * power
+        largest = max(largest, _largest(off, power))
+    return SIGMAS * float(np.sqrt(largest + _result(y)))
 
 
 def transformed(u: Array, dtype: DType, x: DType, left: Array, right: Array, weights: Array) -> float:

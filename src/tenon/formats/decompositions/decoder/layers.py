@@ -62,7 +62,7 @@ class DecoderLayers:
         if self.builder.dims(x)[-1] != weight.shape[-1] or len(weight.shape) != 2:
             raise RefusedError(f"multiplies {self.builder.dims(x)[-1]} numbers by a matrix of {list(weight.shape)}")
         if not weight.format:
-            matrix = self.builder.constant(np.ascontiguousarray(weight.data.T), "weights")
+            matrix = self.builder.constant(weight.data.T, "weights")  # as it lies in the file, which is mapped
             return self.builder.add("MatMul", x, matrix)
         if x not in self._quantised:
             self._quantised[x] = self.builder.adds("BlockQuantize", 3, x)
