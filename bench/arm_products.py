@@ -9,7 +9,8 @@ bias and clamping (of bytes also requantisation) included, and "all" what reorde
 too, which a network does once.  With --rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
 side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
 rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8
-kernels by I8MM make f32 of f32.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512
+kernels by I8MM make f32 of f32.  Of weights in blocks of four bits both make f32 of f32: "all" includes the rounding of
+the left matrix to bytes.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512
 bits.
 
 Counts need a QEMU with plug-ins.  Before 9.0 it computes SME's products of bytes wrongly, but counts them rightly.
@@ -39,7 +40,7 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.instruction_count import count, plugin
 
 SIZES = ("64:64:96", "64:256:256", "196:256:256", "49:512:512")
-EDGES = ("reorder", "cast", "halo", "quantize", "dequantize")
+EDGES = ("reorder", "cast", "halo", "quantize", "dequantize", "block_quantize")
 _CPU = "generic+v8_2a+dotprod+fullfp16+i8mm+bf16+sve2+sme"
 _EMULATOR = ("-cpu", "max,sve512=on,sme512=on,sve-default-vector-length=64,sme-default-vector-length=64")
 
@@ -55,6 +56,13 @@ class Kind:
     packing: str
     bytes: tuple[int, int] = (4, 4)
     flags: tuple[str, ...] = ()
+
+
+def _blocks(target: str, left: str, rest: str, packing: str) -> Kind:
+    """Products by weights of four bits in blocks of 32."""
+    kernel = f"matmul_clamp_f32_qsi8d32p{left}_qsi4c32p{rest}"
+    folder = "matmul_clamp_f32_qsi8d32p_qsi4c32p"
+    return Kind(target, "q4_0", folder, kernel, packing, flags=("-DBLOCKS=32",))
 
 
 KINDS = {
@@ -95,6 +103,33 @@ KINDS = {
         (1, 1),
         ("-DREQUANTIZED",),
     ),
+    "sme2-f32": Kind(
+        "aarch64-sme2",
+        "fp32",
+        "matmul_clamp_f32_f32p_f32p",
+        "matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa",
+        "lhs_pack_f32p2vlx1_f32_sme",
+    ),
+    "sme2-bf16": Kind(
+        "aarch64-sme2",
+        "bf16",
+        "matmul_clamp_fp32_bf16p_bf16p",
+        "matmul_clamp_f32_bf16p2vlx2_bf16p2vlx2_2vlx2vl_sme2_mopa",
+        "lhs_pack_bf16p2vlx2_f32_sme",
+    ),
+    "sme2-int8": Kind(
+        "aarch64-sme2",
+        "int8",
+        "matmul_clamp_qai8_qai8p_qsi8cxp",
+        "matmul_clamp_qai8_qai8p2vlx4_qsi8cxpsb2vlx4_2vlx2vl_sme2_mopa",
+        "lhs_pack_x8p2vlx4_x8_sme",
+        (1, 1),
+        ("-DREQUANTIZED",),
+    ),
+    "dotprod-q4_0": _blocks("aarch64-dotprod", "4x4", "4x4_16x4_neon_dotprod", "lhs_quant_pack_qsi8d32p_f32"),
+    "i8mm-q4_0": _blocks("aarch64-i8mm", "4x8", "4x8_16x4_neon_i8mm", "lhs_quant_pack_qsi8d32p_f32"),
+    "sme-q4_0": _blocks("aarch64-sme", "1vlx4", "4vlx4_1vlx4vl_sme_mopa", "lhs_quant_pack_qsi8d32p_f32_neon"),
+    "sme2-q4_0": _blocks("aarch64-sme2", "1vlx4", "4vlx4_1vlx4vl_sme2_mopa", "lhs_quant_pack_qsi8d32p_f32_neon"),
 }
 
 
@@ -146,10 +181,12 @@ def _model(node: object, tensors: Mapping[str, object], kind: int, shapes: tuple
 def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool) -> tuple[int, int, Mapping[str, int]]:
     """Instructions of the product and of all, and those of each function."""
     rows, inputs, columns = size
-    quantised = kind.precision == "int8"
-    precision = "fp32" if quantised else kind.precision
+    quantised, blocks = kind.precision == "int8", kind.precision == "q4_0"
+    in_rows = in_rows or blocks
+    precision = "fp32" if quantised or blocks else kind.precision
     given = (matrices if in_rows else network)(rows, inputs, columns, quantised)
-    made = tenon.compile(given, target=kind.target, precision=precision)
+    kept = {"weight_format": "q4_0"} if blocks else {}
+    made = tenon.compile(given, target=kind.target, precision=precision, **kept)
     row = find(kind.target)
     row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
     bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))

@@ -4,7 +4,7 @@
      product ROWS INPUTS COLUMNS
 
    KERNEL and PACK are the names of functions without "kai_run_", HEADER and PACK_HEADER their headers; INPUT and OUTPUT
-   are bytes of an element. */
+   are bytes of an element.  BLOCKS, if defined, are the elements that share a scale. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,6 +13,12 @@
 
 #define JOINED(a, b) a##b
 #define NAME(prefix, name) JOINED(prefix, name)
+
+#ifdef BLOCKS
+#define BLOCK_LENGTH , BLOCKS
+#else
+#define BLOCK_LENGTH
+#endif
 
 void step(int packs, size_t rows, size_t inputs, size_t columns);
 void __arm_tpidr2_save(void);
@@ -25,7 +31,7 @@ void __arm_tpidr2_save(void) {}
 __attribute__((noinline)) void step(int packs, size_t rows, size_t inputs, size_t columns) {
   if (packs) {
     NAME(kai_run_, PACK)
-    (rows, inputs, NAME(kai_get_mr_, KERNEL)(), NAME(kai_get_kr_, KERNEL)(), NAME(kai_get_sr_, KERNEL)(), 0, left,
+    (rows, inputs BLOCK_LENGTH, NAME(kai_get_mr_, KERNEL)(), NAME(kai_get_kr_, KERNEL)(), NAME(kai_get_sr_, KERNEL)(), 0, left,
      inputs * INPUT, packed);
     return;
   }
@@ -33,7 +39,7 @@ __attribute__((noinline)) void step(int packs, size_t rows, size_t inputs, size_
   const struct kai_matmul_requantize32_params params = {.min_value = -128, .max_value = 127, .output_zero_point = 0};
   NAME(kai_run_, KERNEL)(rows, columns, inputs, packed, right, result, columns * OUTPUT, OUTPUT, &params);
 #else
-  NAME(kai_run_, KERNEL)(rows, columns, inputs, packed, right, result, columns * OUTPUT, OUTPUT, -INFINITY, INFINITY);
+  NAME(kai_run_, KERNEL)(rows, columns, inputs BLOCK_LENGTH, packed, right, result, columns * OUTPUT, OUTPUT, -INFINITY, INFINITY);
 #endif
 }
 

@@ -34,7 +34,7 @@ from tenon.machine.kernels.conv import Conv as DenseConv
 from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.integer_conv import IntegerConv as IntegerConvolution
 from tenon.machine.kernels.machine import Machine, in_halves
-from tenon.machine.kernels.outer_matrices import outer_matrices, panel_bytes, panel_of
+from tenon.machine.kernels.outer_matrices import integer_outer_matrices, outer_matrices, panel_bytes, panel_of
 from tenon.machine.kernels.outer_products import OuterTiles
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Program
@@ -359,3 +359,30 @@ def same(a: Array, b: Array) -> bool:
     if a.tobytes() == b.tobytes():
         return True
     return a.dtype.kind == "f" and bool(np.array_equal(a, b, equal_nan=True))
+
+
+@pytest.mark.parametrize("target", OUTER)
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
+def test_bytes_in_rows_of_outer_products(dtype: DType, target: str) -> None:
+    """Rows of bytes by one factor and by one for each column, to the bit: columns of tiles are rows of results."""
+    skip_without_device(target)
+    rng, row, tile, records = np.random.default_rng(5), find(target), OuterTiles(2, 2), list[Launched]()
+    x, y = (Image(1, n, 1, 37, n, dtype=dtype) for n in (40, 52))
+    c, least = DenseConv(x, y, weights=DType.I8), -128 if dtype is DType.I8 else 0
+    image = rng.integers(least, least + 256, (37, 40)).astype(dtype.numpy)
+    packed = outer_products.pack(rng.integers(-9, 9, (52, 40, 1, 1)).astype(np.int8), panel_of(c, tile), tile)
+    for single in (True, False):
+        q = Requantize("float", least + 131, least, least + 250, dtype, ("factor",))
+        kernel = integer_outer_matrices(IntegerConvolution(c, q, (F32,), (single,)), row.machine, tile)
+        factors = rng.uniform(0.01, 0.2, 1 if single else 52).astype(np.float32)
+        panel, bias = np.zeros(panel_bytes(c, tile) // 4, np.int32), rng.integers(-99, 99, 52).astype(np.int32)
+        words = image.reshape(-1).view(np.int32)
+        before = [words, *(each.reshape(-1) for each in packed), panel, bias, factors, np.zeros(37 * 52, dtype.numpy)]
+        after = [each.copy() for each in before]
+        interpret(kernel, after)
+        assert len(np.unique(after[-1])) > 50
+        records.append(Launched(f"rows of {dtype}, {single}", kernel, before, after))
+    unit = C()
+    unit.kernel(records[0].kernel)
+    assert "st1b {z" in unit.text()
+    assert_equal(records, row)

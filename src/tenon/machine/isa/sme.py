@@ -106,7 +106,8 @@ class OuterEnds:
     ``words``: of four results, 4 of f32, 2 of bf16, 1 of bytes.  They are clamped between ``low`` and ``high``, which
     are bits of f32.  Sums of bytes are multiplied before by a factor in f32, which is ``single`` or one for each
     channel, and become whole numbers, halves to even, to which ``zero`` is added.  A block of the image has ``fours``
-    of channels, and blocks lie ``plane`` bytes apart.
+    of channels, and blocks lie ``plane`` bytes apart; ``in_rows``: there is one block, and positions lie ``plane``
+    bytes apart.
     """
 
     words: int
@@ -116,7 +117,8 @@ class OuterEnds:
     zero: int
     fours: int
     plane: int
-    COUNT: ClassVar[int] = 7
+    in_rows: int = 0
+    COUNT: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
@@ -271,20 +273,22 @@ def spread(register: int, bits: int) -> list[str]:
     return [f"movz %w[n], #{low}", f"movk %w[n], #{high}, lsl #16", f"dup z{register}.s, %w[n]"]
 
 
-_LOW, _HIGH, _ONES, _FACTOR = 24, 25, 26, 28
+LOW, HIGH, ONES, FACTOR = 24, 25, 26, 28
 """Vectors of bounds, of what rounds to whole numbers, and of factors from the last on."""
 INFINITE = (0xFF800000, 0x7F800000)
 
 
 def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
     """The vectors of the results of some fours of channels are z0 and so on, and are stored by turns."""
+    if ends.in_rows:
+        return rows_of_results(block, ends, _row)
     count = ends.fours * ends.words
     store = f"st{count}w" if count > 1 else "st1w"
     registers = ", ".join(f"z{k}.s" for k in range(count))
-    lines = [*spread(_LOW, ends.low), *spread(_HIGH, ends.high)]
+    lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
     if ends.words == 1:
-        lines += spread(_ONES, 0x4B400000)
-        lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
+        lines += spread(ONES, 0x4B400000)
+        lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
     for i in range(block.down):
         lines.append(f"mov %[s], %[y{i}]")
         for channel in range(0, block.across * SIDE, 4 * ends.fours):
@@ -303,12 +307,12 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
     if ends.words == 1:
         lines += [f"scvtf z{v}.s, p0/m, z{v}.s" for v in own]
         if not ends.single:
-            lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
-        lines += [f"fmul z{v}.s, z{v}.s, z{_FACTOR + k}.s" for k, v in enumerate(own)]
-    for name, bound, bits, none in (("fmax", _LOW, ends.low, INFINITE[0]), ("fmin", _HIGH, ends.high, INFINITE[1])):
+            lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
+        lines += [f"fmul z{v}.s, z{v}.s, z{FACTOR + k}.s" for k, v in enumerate(own)]
+    for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} z{v}.s, p0/m, z{v}.s, z{bound}.s" for v in own if bits != none]
     if ends.words == 1:
-        lines += [f"fadd z{v}.s, z{v}.s, z{_ONES}.s" for v in own]
+        lines += [f"fadd z{v}.s, z{v}.s, z{ONES}.s" for v in own]
         lines += [f"sli z{own[0]}.s, z{own[k]}.s, #{8 * k}" for k in (1, 2, 3)]
         lines += [f"add z{own[0]}.b, z{own[0]}.b, #{ends.zero & 255}"] if ends.zero & 255 else []
         lines.append(f"mov z{into}.d, z{own[0]}.d")
@@ -317,6 +321,52 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
         lines += [f"sli z{own[k]}.s, z{own[k + 1]}.s, #16" for k in (0, 2)]
         lines += [f"mov z{into + k}.d, z{own[2 * k]}.d" for k in (0, 1)]
     return lines
+
+
+def rows_of_results(
+    block: OuterBlock, ends: OuterEnds, rows: Callable[[OuterEnds, int, int, int], list[str]]
+) -> list[str]:
+    """Columns of a tile are positions, of which ``rows`` stores up to four: the results of sixteen channels each.
+
+    ``rows`` is given the ends, a tile, the first of its columns and how many these are.
+    """
+    lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
+    if ends.words == 1:
+        lines += spread(ONES, 0x4B400000)
+        lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
+    for j in range(block.across):
+        if ends.words == 1 and not ends.single:
+            lines.append(f"ld1w {{z{FACTOR}.s}}, p0/z, [%[q], #{j}, mul vl]")
+        for i in range(block.down):
+            lines.append(f"add %[s], %[y{i}], #{SIDE * ends.words * j}")
+            count = block.last if i == block.down - 1 else SIDE
+            for first in range(0, count, 4):
+                lines += [f"mov w12, #{first}", *rows(ends, block.tile(i, j), first, min(4, count - first))]
+    return lines
+
+
+def stored_row(ends: OuterEnds, register: int) -> list[str]:
+    """The instructions that store a vector of results, words of which the lowest bytes are kept."""
+    name = {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
+    return [f"{name} {{z{register}.s}}, p0, [%[s]]", "add %[s], %[s], %[plane]"]
+
+
+def _row(ends: OuterEnds, tile: int, first: int, count: int) -> list[str]:
+    if ends.words == 4 and (ends.low, ends.high) == INFINITE:
+        stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, p0, [%[s]]" for k in range(count)]
+        return [line for store in stores for line in (store, "add %[s], %[s], %[plane]")]
+    lines = [f"mova z{k}.s, p0/m, za{tile}v.s[w12, {k}]" for k in range(count)]
+    if ends.words == 1:
+        lines += [f"scvtf z{k}.s, p0/m, z{k}.s" for k in range(count)]
+        lines += [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in range(count)]
+    for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
+        lines += [f"{name} z{k}.s, p0/m, z{k}.s, z{bound}.s" for k in range(count) if bits != none]
+    if ends.words == 1:
+        lines += [f"fadd z{k}.s, z{k}.s, z{ONES}.s" for k in range(count)]
+        lines += [f"add z{k}.b, z{k}.b, #{ends.zero & 255}" for k in range(count) if ends.zero & 255]
+    elif ends.words == 2:
+        lines += [f"bfcvt z{k}.h, p0/m, z{k}.s" for k in range(count)]
+    return [*lines, *(line for k in range(count) for line in stored_row(ends, k))]
 
 
 def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:

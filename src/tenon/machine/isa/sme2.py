@@ -19,7 +19,11 @@ from tenon.machine.isa.base import Assembly, ProductUnit
 from tenon.machine.isa.sme import (
     BYTES_READY,
     CONDITION,
+    FACTOR,
+    HIGH,
     INFINITE,
+    LOW,
+    ONES,
     OUTER_BF16,
     OUTER_F32,
     OUTER_I8,
@@ -33,7 +37,9 @@ from tenon.machine.isa.sme import (
     asks,
     begin,
     block_text,
+    rows_of_results,
     spread,
+    stored_row,
 )
 from tenon.network.graph.dtype import DType
 
@@ -151,6 +157,8 @@ _LOW, _HIGH, _ZERO, _FACTOR, _OWN = 12, 13, 14, 8, 16
 
 def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
     """The vectors of the results of some fours of channels are z0 and so on, and are stored by turns."""
+    if ends.in_rows:
+        return rows_of_results(block, ends, _row)
     count = ends.fours * ends.words
     store = f"st{count}w" if count > 1 else "st1w"
     registers = ", ".join(f"z{k}.s" for k in range(count))
@@ -193,6 +201,23 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
     elif ends.words == 2:
         lines += [f"bfcvtn z{into + k}.h, {{z{own + 2 * k}.s-z{own + 2 * k + 1}.s}}" for k in (0, 1)]
     return lines
+
+
+def _row(ends: OuterEnds, tile: int, first: int, count: int) -> list[str]:
+    """Four columns of a tile at a time, of which ``count`` are stored."""
+    all_four = four(0)
+    lines = [f"mova {all_four}, za{tile}v.s[w12, 0:3]"]
+    if ends.words == 1:
+        lines.append(f"scvtf {all_four}, {all_four}")
+        lines += [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in range(count)]
+    for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
+        lines += [f"{name} z{k}.s, p0/m, z{k}.s, z{bound}.s" for k in range(count) if bits != none]
+    if ends.words == 1:
+        lines += [f"fadd z{k}.s, z{k}.s, z{ONES}.s" for k in range(count)]
+        lines += [f"add z{k}.b, z{k}.b, #{ends.zero & 255}" for k in range(count) if ends.zero & 255]
+    elif ends.words == 2:
+        lines += [f"bfcvt z{k}.h, p0/m, z{k}.s" for k in range(count)]
+    return [*lines, *(line for k in range(count) for line in stored_row(ends, k))]
 
 
 _WRITER = OuterWriter("sme2", _begin, _step, 16, _steps, _stores, _results)

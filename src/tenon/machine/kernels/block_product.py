@@ -38,7 +38,7 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     elif wide and not narrow and s.weights.fine == HALF:
         rows, vectors = 5, 1  # as there are two sums for each result
     else:
-        rows, vectors = 4 if wide else 2, 4 if narrow and not by_blocks(machine) else 2
+        rows, vectors = 4 if wide else 2, 4 if narrow else 2
     return min(rows, s.rows), min(vectors, panels)
 
 

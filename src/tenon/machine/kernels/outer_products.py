@@ -163,11 +163,12 @@ def integer_context(k: Builder, s: IntegerConv, machine: Machine, x: Tensor) -> 
 def _ends(c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0) -> OuterEnds | None:
     """Ends of a convolution without operands; None where a block of results is no store of the unit."""
     fours, words = c.y.block // 4, c.y.dtype.bytes
-    if c.operands or c.clear or fours * words not in (1, 2, 4):
+    in_rows = fours * words not in (1, 2, 4)
+    if c.operands or c.clear or (in_rows and c.y.blocks > 1):
         return None
     low, high = np.array(bounds, np.float32).view(np.uint32).tolist()
-    plane = c.y.shape[2] * c.y.shape[3] * c.y.block * words
-    return OuterEnds(words, low, high, single, zero, fours, plane)
+    plane = (1 if in_rows else c.y.shape[2] * c.y.shape[3]) * c.y.block * words
+    return OuterEnds(words, low, high, single, zero, fours, plane, in_rows)
 
 
 def _float_ends(c: Conv) -> OuterEnds | None:
