@@ -309,7 +309,8 @@ def _bf16(rng: np.random.Generator, count: int) -> Array:
 
 
 def assert_equal(kernels: Sequence[Launched], target: Target, *, written_alone: bool = False) -> None:
-    """The memory after the kernels is that of the interpreter; ``written_alone``: where the interpreter wrote."""
+    """The memory after the kernels is that of the interpreter.  ``written_alone``: in intermediate results, only where
+    the interpreter wrote, as instructions store whole vectors whose rest has no values."""
     # a fused multiply-add rounds once
     row = replace(target, flags=(*target.flags, "-ffp-contract=off", "-O1"))
     made, memory = program(kernels, row)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import tenon
-from check_kernels import check
-from clipped_kernels import ProvedClipped, results
+from block_kernels import assert_bits_of_the_reference, assert_rows_are_left_out, assert_second_check_accepts
 from gguf_models import DecoderFile
 from lowered import make_site, run_lowered
 from tenon.machine.algorithms.block_products import in_tiles
@@ -22,9 +21,7 @@ from tenon.machine.kernels.block_product import tile_of
 from tenon.machine.kernels.block_sums import BlockProduct
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find, host_cpu
-from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.block_product import BlockMatMul, quantised_case
-from tenon.network.ops.clipped import NeededExtent, NeededPositions
 
 ROW = find("x86-64-amx")
 MACHINE = ROW.machine
@@ -47,39 +44,20 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_reference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where groups are unpacked a block at a time, and rows are summed 32 at a time."""
-    rows, outputs, columns = CASES[name]
-    op, arrays = BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name])
-    steps = op.lower(make_site(op, arrays, MACHINE, (3,)))
-    assert steps[-1].kernel.name.startswith("block_tiles")
-    for step in steps:
-        prove(step.kernel)
-    (expected,) = op.evaluate(arrays)
-    np.testing.assert_array_equal(run_lowered(op, arrays, MACHINE, (3,))[0], expected)
+    assert_bits_of_the_reference(name, CASES[name], MACHINE, "block_tiles")
     monkeypatch.setattr(block_tiles, "_GROUPS", FORMATS[name].span // 32)
     monkeypatch.setattr(block_tiles, "_MOST", 32)
     block_tiles.block_tiles.cache_clear()
-    np.testing.assert_array_equal(run_lowered(op, arrays, MACHINE, (3,))[0], expected)
+    assert_bits_of_the_reference(name, CASES[name], MACHINE, "block_tiles")
     block_tiles.block_tiles.cache_clear()
 
 
 def test_the_second_check_accepts_what_is_proved() -> None:
-    arrays = quantised_case(18, 64, 18, FORMATS["q5_1"])
-    op = BlockMatMul("q5_1")
-    for step in op.lower(make_site(op, arrays, MACHINE, (3,))):
-        check(show(step.kernel))
+    assert_second_check_accepts("q5_1", (18, 18, 64), MACHINE)
 
 
 def test_rows_that_are_not_needed_are_left_out() -> None:
-    """Rows that are needed have the same bits, and the loop over tiles of rows ends behind it."""
-    op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 32, FORMATS["q4_0"])
-    site = make_site(op, arrays, MACHINE, (3,))
-    (expected,) = op.evaluate(arrays)
-    for count in (0, 1, 17, 64):
-        cut = ProvedClipped(op, 4, (NeededPositions(0, 0, (NeededExtent(0),)),))
-        own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
-        got = results(cut, own, [*arrays, np.array(count)])
-        np.testing.assert_array_equal(got[:count], expected[:count])
-        assert "< min(4, (needed + 15 // 16))" in show(cut.lower(own)[-1].kernel)
+    assert_rows_are_left_out(MACHINE)
 
 
 def test_rows_are_split_where_there_are_few_panels() -> None:

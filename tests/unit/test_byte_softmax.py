@@ -76,7 +76,7 @@ def test_work_groups_give_the_bits_of_one_thread(n: int) -> None:
 
 @pytest.mark.parametrize("flags", [("-O1",), ("-O3", "-march=native", "-ffp-contract=fast")])
 def test_compiled_kernels_give_the_bits_of_the_reference(flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Of 1 to 16 lanes, and of machines that look up many bytes at once."""
+    """Kernels have 1 to 16 lanes, one element or many bytes looked up at once."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
-from check_kernels import check
-from clipped_kernels import ProvedClipped, results
-from lowered import make_site, run_lowered
+from block_kernels import assert_bits_of_the_reference, assert_rows_are_left_out, assert_second_check_accepts
 from tenon.machine.algorithms.block_products import by_outer_products
 from tenon.machine.isa import assembly
 from tenon.machine.isa.sme_groups import OuterGroups
-from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels import outer_groups
 from tenon.machine.kernels.block_formats import FORMATS
 from tenon.machine.kernels.block_sums import BlockProduct
-from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
-from tenon.network.graph.types import I64, TensorType
-from tenon.network.ops.block_product import BlockMatMul, quantised_case
-from tenon.network.ops.clipped import NeededExtent, NeededPositions
 
 TARGETS = ("aarch64-sme", "aarch64-sme2")
 CASES = {
@@ -45,39 +35,20 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_reference(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where groups are unpacked a block at a time."""
-    (rows, outputs, columns), machine = CASES[name], find(target).machine
-    op, arrays = BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name])
-    (expected,) = op.evaluate(arrays)
     for groups in (256, FORMATS[name].span // 32):
         monkeypatch.setattr(outer_groups, "_GROUPS", groups)
         outer_groups.outer_groups.cache_clear()
-        steps = op.lower(make_site(op, arrays, machine, (3,)))
-        assert steps[-1].kernel.name.startswith("outer_groups")
-        for step in steps:
-            prove(step.kernel)
-        np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], expected)
+        assert_bits_of_the_reference(name, CASES[name], find(target).machine, "outer_groups")
     outer_groups.outer_groups.cache_clear()
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_second_check_accepts_what_is_proved(target: str) -> None:
-    arrays = quantised_case(18, 64, 36, FORMATS["q5_1"])
-    op = BlockMatMul("q5_1")
-    for step in op.lower(make_site(op, arrays, find(target).machine, (3,))):
-        check(show(step.kernel))
+    assert_second_check_accepts("q5_1", (18, 36, 64), find(target).machine)
 
 
 def test_rows_that_are_not_needed_are_left_out() -> None:
-    """Rows that are needed have the same bits."""
-    op, arrays = BlockMatMul("q4_0"), quantised_case(64, 64, 32, FORMATS["q4_0"])
-    site = make_site(op, arrays, find("aarch64-sme").machine, (3,))
-    (expected,) = op.evaluate(arrays)
-    for count in (0, 1, 17, 64):
-        cut = ProvedClipped(op, 4, (NeededPositions(0, 0, (NeededExtent(0),)),))
-        own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
-        got = results(cut, own, [*arrays, np.array(count)])
-        np.testing.assert_array_equal(got[:count], expected[:count])
-        assert "< min(4, (needed + 15 // 16))" in show(cut.lower(own)[-1].kernel)
+    assert_rows_are_left_out(find("aarch64-sme").machine)
 
 
 def test_outer_products_are_chosen_by_rows() -> None:

@@ -66,7 +66,7 @@ def test_attention_is_in_integers() -> None:
     ("length", "masked", "factor"), [(MOST_KEYS + 1, False, 0.4), (30, True, 0.4), (30, False, -0.4)]
 )
 def test_other_attention_stays_in_floats(length: int, masked: bool, factor: float) -> None:
-    """Of many keys, with a mask, and with a factor that turns scores round."""
+    """Attention with many keys, with a mask, or with a factor that turns scores round is not quantised."""
     made, _ = quantised(attention(length, masked=masked, factor=factor), length)
     names = operators(made)
     assert {"MatMul", "Softmax"} <= set(names)

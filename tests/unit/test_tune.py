@@ -105,7 +105,7 @@ def test_every_candidate_gives_the_same_result(graph: Graph, tmp_path: Path) -> 
 
 
 def test_candidates_in_turn_compute_what_each_computes_alone(tmp_path: Path) -> None:
-    """Of several in one program, the results of the last one stay; constants of the others lie beside its own."""
+    """The last candidate of a program leaves its results; constants of the others lie beside its own."""
     options = Options(cache=tmp_path)
     compilation = resolved(options, find_target(options))
     graph = Graph("one")

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product as iterations
 
-from tenon.machine.isa.base import Assembly, ProductUnit
+from tenon.machine.isa.base import Assembly, ProductUnit, asked_once
 from tenon.machine.isa.frame import LOCAL
 from tenon.network.graph.dtype import DType
 
@@ -40,20 +40,17 @@ BEGIN, END = "tiles_begin", "tiles_end"
 _PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_f16": "tdpfp16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
 _CONDITION = "defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)"
 
-_READY = f"""\
-#if {_CONDITION}
-static int tiles_asked; /* 1: the system lets this process use tiles, -1: it does not */
-static inline int tiles_ready(void) {{
-  int answer = __atomic_load_n(&tiles_asked, __ATOMIC_RELAXED);
-  if (!answer) {{
-    long result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
-    __asm__ volatile("syscall" : "+a"(result) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-    const int own = result == 0 ? 1 : -1; /* of threads that ask at the same time, one decides for all */
-    if (__atomic_compare_exchange_n(&tiles_asked, &answer, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) answer = own;
-  }}
-  return answer > 0;
-}}
-#endif"""
+_ASK = """\
+long result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
+__asm__ volatile("syscall" : "+a"(result) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+if (result == 0) own = 1;"""
+_READY = "\n".join(
+    [
+        f"#if {_CONDITION}",
+        asked_once("tiles_ready", "1: the system lets this process use tiles, -1: it does not", _ASK),
+        "#endif",
+    ]
+)
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,29 @@ class Assembly:
     asks: str = ""
 
 
+_ASKED_ONCE = """\
+static int NAME_asked; /* ABOUT */
+static inline int NAME(void) {
+  int answer = __atomic_load_n(&NAME_asked, __ATOMIC_RELAXED);
+  if (!answer) {
+    int own = -1;
+BODY
+    /* of threads that ask at the same time, one decides for all */
+    if (__atomic_compare_exchange_n(&NAME_asked, &answer, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) answer = own;
+  }
+  return answer > 0;
+}"""
+
+
+def asked_once(name: str, about: str, body: str) -> str:
+    """The C of a function that says whether a machine has something, which its first call finds out.
+
+    The statements ``body`` set ``own`` to 1 if so, and leave it -1 if not; ``about`` says what both numbers mean.
+    """
+    indented = "\n".join(f"    {line}" for line in body.splitlines())
+    return _ASKED_ONCE.replace("NAME", name).replace("ABOUT", about).replace("BODY", indented)
+
+
 def in_first_lane(body: str) -> str:
     """A body for four lanes as one for a single element.  clang 22 vectorises sums of shifted bytes itself, on x86 to
     wrong ones."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
-from tenon.machine.isa.base import Assembly, ProductUnit
+from tenon.machine.isa.base import Assembly, ProductUnit, asked_once
 from tenon.machine.isa.frame import LOCAL
 from tenon.network.graph.dtype import DType
 
@@ -72,21 +72,11 @@ static int outer_bytes_right(void) { /* QEMU before 9.0 adds products of bytes t
 static int outer_bytes_right(void) { return 1; }
 #endif
 """
-_READY = """\
-static int NAME_asked; /* 1: vectors of the streaming mode have 512 bits, -1: they have not */
-static inline int NAME(void) {
-  int answer = __atomic_load_n(&NAME_asked, __ATOMIC_RELAXED);
-  if (!answer) {
-    register long result __asm__("x0") = 64; /* PR_SME_GET_VL: bytes, and flags above them */
-    register long call __asm__("x8") = 167; /* prctl */
-    __asm__ volatile("svc #0" : "+r"(result) : "r"(call) : "memory");
-    const int own = result > 0 && (result & 0xffff) == 64RIGHT ? 1 : -1;
-    /* of threads that ask at the same time, one decides for all */
-    if (__atomic_compare_exchange_n(&NAME_asked, &answer, own, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) answer = own;
-  }
-  return answer > 0;
-}
-"""
+_ASK = """\
+register long result __asm__("x0") = 64; /* PR_SME_GET_VL: bytes, and flags above them */
+register long call __asm__("x8") = 167; /* prctl */
+__asm__ volatile("svc #0" : "+r"(result) : "r"(call) : "memory");
+if (result > 0 && (result & 0xffff) == 64RIGHT) own = 1;"""
 _TESTS = {False: "outer_products_ready", True: "outer_bytes_ready"}
 """The functions that say whether a machine has outer products, and of bytes."""
 BYTES_READY = _TESTS[True]
@@ -94,9 +84,10 @@ BYTES_READY = _TESTS[True]
 
 def asks(of_bytes: bool) -> str:
     """The functions that ask for what a machine has."""
-    text = _READY.replace("NAME", _TESTS[of_bytes]).replace("RIGHT", " && outer_bytes_right()" if of_bytes else "")
+    about = "1: vectors of the streaming mode have 512 bits, -1: they have not"
+    text = asked_once(_TESTS[of_bytes], about, _ASK.replace("RIGHT", " && outer_bytes_right()" if of_bytes else ""))
     check = _BYTES_RIGHT.replace("CLOBBERED", CLOBBERED) if of_bytes else ""
-    return f"#if {CONDITION}\n{check}{text}#endif"
+    return f"#if {CONDITION}\n{check}{text}\n#endif"
 
 
 @dataclass(frozen=True)
@@ -189,25 +180,6 @@ def begin(block: OuterBlock, sums: DType) -> list[str]:
     return lines
 
 
-def _step(block: OuterBlock, product: Product) -> list[str]:
-    """Vectors of positions are z0 and so on, ``spread`` for each tile, and those of weights from z16 on."""
-    name, element = product
-    load = "ld1w" if block.spread == 1 else f"ld{block.spread}w"
-    lines = []
-    for i in range(block.down):
-        registers = ", ".join(f"z{i * block.spread + k}.s" for k in range(block.spread))
-        lines.append(f"{load} {{{registers}}}, {block.columns(i)}/z, [%[x{i}], %[at], lsl #2]")
-    for vector in range(block.vectors):
-        lines.append(f"ld1w {{z{16 + vector}.s}}, p0/z, [%[w], #{vector - 8}, mul vl]")
-    for q in range(block.words):
-        for i in range(block.down):
-            for j in range(block.across):
-                weights, x = 16 + j * block.words + q, i * block.spread + q
-                into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m"
-                lines.append(f"{name} {into}, z{weights}.{element}, z{x}.{element}")
-    return [*lines, f"addvl %[w], %[w], #{block.vectors}"]
-
-
 def _nest(block: OuterBlock, step: list[str]) -> list[str]:
     """The loops: ``at`` is the place in words, which every loop moves on and brings back."""
     loops = [(n, size // 4) for n, size in block.loops if n > 1]
@@ -231,42 +203,6 @@ def contiguous(block: OuterBlock, vectors: int) -> int:
     return next(count for count in (16, 8, 4, 2, 1) if count <= most and loops[0][0] % count == 0)
 
 
-def _steps(block: OuterBlock, product: Product, count: int) -> list[str]:
-    """The loop over such vectors; ``at`` is their address."""
-    (name, element), (turns,) = product, [n for n, _ in block.loops if n > 1]
-    lines = ["mov %[at], %[x0]", f"mov %[turn0], #{turns // count}", "1:"]
-    for k in range(count * block.down):
-        lines.append(f"ld1w {{z{k}.s}}, {block.columns(k % block.down)}/z, [%[at], #{k}, mul vl]")
-    for k in range(count * block.across):
-        lines.append(f"ld1w {{z{16 + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]")
-    for step in range(count):
-        for i in range(block.down):
-            for j in range(block.across):
-                into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m"
-                weights, x = 16 + step * block.across + j, step * block.down + i
-                lines.append(f"{name} {into}, z{weights}.{element}, z{x}.{element}")
-    lines += [f"addvl %[at], %[at], #{count * block.down}", f"addvl %[w], %[w], #{count * block.across}"]
-    return [*lines, "subs %[turn0], %[turn0], #1", "b.ne 1b"]
-
-
-def _stores(block: OuterBlock) -> list[str]:
-    """Four rows of a tile are four channels, whose vectors are stored by turns: fours of channels for each position."""
-    lines, stored = list[str](), 0
-    for i in range(block.down):
-        for j in range(block.across):
-            for first in range(0, SIDE, 4):
-                lines.append(f"mov w12, #{first}")
-                tile = f"za{block.tile(i, j)}h.s"
-                lines += [f"mova z{k}.s, p0/m, {tile}[w12, {k}]" for k in range(4)]
-                if stored == 8:
-                    lines.append("addvl %[s], %[s], #31")
-                    lines.append("addvl %[s], %[s], #1")
-                    stored = 0
-                lines.append(f"st4w {{z0.s, z1.s, z2.s, z3.s}}, {block.columns(i)}, [%[s], #{4 * stored}, mul vl]")
-                stored += 1
-    return lines
-
-
 def spread(register: int, bits: int) -> list[str]:
     """A number of 32 bits in every lane."""
     low, high = bits & 0xFFFF, bits >> 16 & 0xFFFF
@@ -278,24 +214,11 @@ LOW, HIGH, ONES, FACTOR = 24, 25, 26, 28
 INFINITE = (0xFF800000, 0x7F800000)
 
 
-def _results(block: OuterBlock, ends: OuterEnds) -> list[str]:
-    """The vectors of the results of some fours of channels are z0 and so on, and are stored by turns."""
-    if ends.in_rows:
-        return rows_of_results(block, ends, _row)
-    count = ends.fours * ends.words
-    store = f"st{count}w" if count > 1 else "st1w"
-    registers = ", ".join(f"z{k}.s" for k in range(count))
+def _constants(ends: OuterEnds) -> list[str]:
     lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
     if ends.words == 1:
         lines += spread(ONES, 0x4B400000)
         lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
-    for i in range(block.down):
-        lines.append(f"mov %[s], %[y{i}]")
-        for channel in range(0, block.across * SIDE, 4 * ends.fours):
-            for four in range(ends.fours):
-                lines += _four(block, ends, i, channel + 4 * four, four * ends.words)
-            lines.append(f"{store} {{{registers}}}, {block.columns(i)}, [%[s]]")
-            lines.append("add %[s], %[s], %[plane]")
     return lines
 
 
@@ -323,42 +246,9 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
     return lines
 
 
-def rows_of_results(
-    block: OuterBlock, ends: OuterEnds, rows: Callable[[OuterEnds, int, int, int], list[str]]
-) -> list[str]:
-    """Columns of a tile are positions, of which ``rows`` stores up to four: the results of sixteen channels each.
-
-    ``rows`` is given the ends, a tile, the first of its columns and how many these are.
-    """
-    lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
-    if ends.words == 1:
-        lines += spread(ONES, 0x4B400000)
-        lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
-    for j in range(block.across):
-        if ends.words == 1 and not ends.single:
-            lines.append(f"ld1w {{z{FACTOR}.s}}, p0/z, [%[q], #{j}, mul vl]")
-        for i in range(block.down):
-            lines.append(f"add %[s], %[y{i}], #{SIDE * ends.words * j}")
-            count = block.last if i == block.down - 1 else SIDE
-            for first in range(0, count, 4):
-                lines += [f"mov w12, #{first}", *rows(ends, block.tile(i, j), first, min(4, count - first))]
-    return lines
-
-
-def stored_row(ends: OuterEnds, register: int) -> list[str]:
-    """The instructions that store a vector of results, words of which the lowest bytes are kept."""
-    name = {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
-    return [f"{name} {{z{register}.s}}, p0, [%[s]]", "add %[s], %[s], %[plane]"]
-
-
-def _row(ends: OuterEnds, tile: int, first: int, count: int) -> list[str]:
-    if ends.words == 4 and (ends.low, ends.high) == INFINITE:
-        stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, p0, [%[s]]" for k in range(count)]
-        return [line for store in stores for line in (store, "add %[s], %[s], %[plane]")]
-    lines = [f"mova z{k}.s, p0/m, za{tile}v.s[w12, {k}]" for k in range(count)]
-    if ends.words == 1:
-        lines += [f"scvtf z{k}.s, p0/m, z{k}.s" for k in range(count)]
-        lines += [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in range(count)]
+def finished_row(ends: OuterEnds, count: int) -> list[str]:
+    """So many columns of a tile in z0 and so on, in f32: the results of sixteen channels each, stored."""
+    lines = [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in range(count)] if ends.words == 1 else []
     for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} z{k}.s, p0/m, z{k}.s, z{bound}.s" for k in range(count) if bits != none]
     if ends.words == 1:
@@ -366,7 +256,18 @@ def _row(ends: OuterEnds, tile: int, first: int, count: int) -> list[str]:
         lines += [f"add z{k}.b, z{k}.b, #{ends.zero & 255}" for k in range(count) if ends.zero & 255]
     elif ends.words == 2:
         lines += [f"bfcvt z{k}.h, p0/m, z{k}.s" for k in range(count)]
-    return [*lines, *(line for k in range(count) for line in stored_row(ends, k))]
+    store = {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
+    stores = [f"{store} {{z{k}.s}}, p0, [%[s]]" for k in range(count)]
+    return [*lines, *(line for each in stores for line in (each, "add %[s], %[s], %[plane]"))]
+
+
+def _row(ends: OuterEnds, tile: int, count: int) -> list[str]:
+    if ends.words == 4 and (ends.low, ends.high) == INFINITE:
+        stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, p0, [%[s]]" for k in range(count)]
+        return [line for store in stores for line in (store, "add %[s], %[s], %[plane]")]
+    lines = [f"mova z{k}.s, p0/m, za{tile}v.s[w12, {k}]" for k in range(count)]
+    lines += [f"scvtf z{k}.s, p0/m, z{k}.s" for k in range(count)] if ends.words == 1 else []
+    return [*lines, *finished_row(ends, count)]
 
 
 def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -390,16 +291,106 @@ def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list
 
 @dataclass(frozen=True)
 class OuterWriter:
-    """How an extension writes the parts of a block: the loads and products of a step, or of ``most`` vectors at a time
-    where vectors of positions lie one after the other, and what follows the sums."""
+    """How an extension writes the parts of a block.
+
+    ``begin``: the streaming mode, predicates and the bias in the sums.  ``weights`` loads so many vectors of weights
+    to z16 and on, and ``positions`` those of so many steps to z0 and on where they lie one after the other, which are
+    at most ``most`` of either factor.  ``sums`` takes four rows of a tile to z0 to z3.  ``constants`` are ahead of the
+    results of ends: ``four`` makes those of four channels of a tile of positions, from the first channel and the first
+    vector of results on, and ``row`` stores those of up to four columns of a tile from w12 on.
+    """
 
     extension: str
     begin: Callable[[OuterBlock, DType], list[str]]
-    step: Callable[[OuterBlock, Product], list[str]]
+    weights: Callable[[int], list[str]]
+    positions: Callable[[OuterBlock, int], list[str]]
     most: int
-    steps: Callable[[OuterBlock, Product, int], list[str]]
-    stores: Callable[[OuterBlock], list[str]]
-    results: Callable[[OuterBlock, OuterEnds], list[str]]
+    sums: Callable[[int], list[str]]
+    constants: Callable[[OuterEnds], list[str]]
+    four: Callable[[OuterBlock, OuterEnds, int, int, int], list[str]]
+    row: Callable[[OuterEnds, int, int], list[str]]
+
+    def step(self, block: OuterBlock, product: Product) -> list[str]:
+        """A step of a nest of loops: vectors of positions are z0 and so on, ``spread`` for each tile."""
+        load = "ld1w" if block.spread == 1 else f"ld{block.spread}w"
+        lines = []
+        for i in range(block.down):
+            registers = ", ".join(f"z{i * block.spread + k}.s" for k in range(block.spread))
+            lines.append(f"{load} {{{registers}}}, {block.columns(i)}/z, [%[x{i}], %[at], lsl #2]")
+        lines += self.weights(block.vectors)
+        for q in range(block.words):
+            lines += _products(block, product, range(q, SIDE, block.words), range(q, SIDE, block.spread))
+        return [*lines, f"addvl %[w], %[w], #{block.vectors}"]
+
+    def steps(self, block: OuterBlock, product: Product, count: int) -> list[str]:
+        """The loop over steps, so many at a time, where vectors of positions lie one after the other; ``at`` is their
+        address."""
+        (turns,) = [n for n, _ in block.loops if n > 1]
+        down, across = block.down, block.across
+        lines = ["mov %[at], %[x0]", f"mov %[turn0], #{turns // count}", "1:"]
+        lines += [*self.positions(block, count), *self.weights(count * across)]
+        for k in range(count):
+            lines += _products(block, product, range(k * across, SIDE), range(k * down, SIDE))
+        lines += [f"addvl %[at], %[at], #{count * down}", f"addvl %[w], %[w], #{count * across}"]
+        return [*lines, "subs %[turn0], %[turn0], #1", "b.ne 1b"]
+
+    def stores(self, block: OuterBlock) -> list[str]:
+        """Four rows of a tile are four channels, whose vectors are stored by turns: fours of channels for each
+        position."""
+        lines, stored = list[str](), 0
+        for i in range(block.down):
+            for j in range(block.across):
+                for first in range(0, SIDE, 4):
+                    lines += [f"mov w12, #{first}", *self.sums(block.tile(i, j))]
+                    if stored == 8:
+                        lines += ["addvl %[s], %[s], #31", "addvl %[s], %[s], #1"]
+                        stored = 0
+                    lines.append(f"st4w {{z0.s, z1.s, z2.s, z3.s}}, {block.columns(i)}, [%[s], #{4 * stored}, mul vl]")
+                    stored += 1
+        return lines
+
+    def results(self, block: OuterBlock, ends: OuterEnds) -> list[str]:
+        """The vectors of the results of some fours of channels are z0 and so on, and are stored by turns."""
+        if ends.in_rows:
+            return self._rows(block, ends)
+        count = ends.fours * ends.words
+        store = f"st{count}w" if count > 1 else "st1w"
+        registers = ", ".join(f"z{k}.s" for k in range(count))
+        lines = self.constants(ends)
+        for i in range(block.down):
+            lines.append(f"mov %[s], %[y{i}]")
+            for channel in range(0, block.across * SIDE, 4 * ends.fours):
+                for number in range(ends.fours):
+                    lines += self.four(block, ends, i, channel + 4 * number, number * ends.words)
+                lines.append(f"{store} {{{registers}}}, {block.columns(i)}, [%[s]]")
+                lines.append("add %[s], %[s], %[plane]")
+        return lines
+
+    def _rows(self, block: OuterBlock, ends: OuterEnds) -> list[str]:
+        """Columns of a tile are positions: the results of sixteen channels each."""
+        lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
+        if ends.words == 1:
+            lines += spread(ONES, 0x4B400000)
+            lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
+        for j in range(block.across):
+            if ends.words == 1 and not ends.single:
+                lines.append(f"ld1w {{z{FACTOR}.s}}, p0/z, [%[q], #{j}, mul vl]")
+            for i in range(block.down):
+                lines.append(f"add %[s], %[y{i}], #{SIDE * ends.words * j}")
+                count = block.last if i == block.down - 1 else SIDE
+                for first in range(0, count, 4):
+                    lines += [f"mov w12, #{first}", *self.row(ends, block.tile(i, j), min(4, count - first))]
+        return lines
+
+
+def _products(block: OuterBlock, product: Product, weights: Sequence[int], positions: Sequence[int]) -> list[str]:
+    """A product for every tile: of vectors of weights, numbered from z16 on, and of positions, one for each of both."""
+    (name, element), lines = product, list[str]()
+    for i in range(block.down):
+        for j in range(block.across):
+            into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m"
+            lines.append(f"{name} {into}, z{SIDE + weights[j]}.{element}, z{positions[i]}.{element}")
+    return lines
 
 
 def block_text(
@@ -428,7 +419,20 @@ def block_text(
     ]
 
 
-_WRITER = OuterWriter("sme", begin, _step, 8, _steps, _stores, _results)
+def _weights(count: int) -> list[str]:
+    return [f"ld1w {{z{SIDE + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]" for k in range(count)]
+
+
+def _positions(block: OuterBlock, count: int) -> list[str]:
+    vectors = range(count * block.down)
+    return [f"ld1w {{z{k}.s}}, {block.columns(k % block.down)}/z, [%[at], #{k}, mul vl]" for k in vectors]
+
+
+def _sums(tile: int) -> list[str]:
+    return [f"mova z{k}.s, p0/m, za{tile}h.s[w12, {k}]" for k in range(4)]
+
+
+_WRITER = OuterWriter("sme", begin, _weights, _positions, 8, _sums, _constants, _four, _row)
 
 
 def _of(name: str) -> Assembly:

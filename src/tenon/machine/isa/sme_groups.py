@@ -125,9 +125,11 @@ def _advance(b: OuterGroups) -> list[str]:
 def groups_text(
     extension: str, b: OuterGroups, places: Sequence[str], parts: tuple[list[str], list[str], list[str]]
 ) -> list[str]:
-    """What an extension does ahead, for a group and at the end, as a loop over groups.  ``places``: weights and inputs;
-    scales of outputs and of rows; those of parts where there are two; shifts, before those of their parts, and sums of
-    rows where there are such; results."""
+    """The assembly of an extension as a loop over groups: ``parts`` are lines ahead of it, for a group, and behind it.
+
+    ``places``: weights and inputs; scales of outputs and of rows; those of parts where there are two; shifts, before
+    those of their parts, and sums of rows where there are such; results.
+    """
     names = ["w", "x", "d", "q", *(["f"] if b.parts > 1 else []), *(["m", "t"] if b.shifts else []), "y"]
     before, step, after = parts
     loop = [f"mov %[turn], #{b.groups}", "1:", *step, *_advance(b), "subs %[turn], %[turn], #1", "b.ne 1b"]

@@ -74,8 +74,8 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
             for top, times, rows in _segments(s.rows, most):
                 shared = few and times > 1
                 with k.loop("i", times, kind="parallel" if shared else "serial") as i:
-                    first = top == 0 and not shared
-                    product.tile(i * rows + top, rows, panel, vectors, [-i] if first else None, partial=partial)
+                    fetching = [-i] if top == 0 and not shared else None
+                    product.tile(i * rows + top, rows, panel, vectors, fetching, partial=partial)
     return k.done()
 
 

@@ -15,12 +15,18 @@ from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, broadcast, reduce_lanes
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, broadcast
 from tenon.machine.kernels.byte_softmax import ByteSoftmax, SoftmaxTables
 from tenon.machine.kernels.conv import OutputTile, runs
-from tenon.machine.kernels.integer_conv import ONES, word_segments
 from tenon.machine.kernels.integer_matmul import IntegerMatMul, Results, requantised
-from tenon.machine.kernels.integer_matmul_words import ProductRows, Words, applies, product_tile, right_params
+from tenon.machine.kernels.integer_matmul_words import (
+    ProductRows,
+    Words,
+    applies,
+    less_of_row,
+    product_tile,
+    right_params,
+)
 from tenon.machine.kernels.lookup import CODES, lowest
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal, enough
@@ -191,7 +197,8 @@ def _softmax(
     room: tuple[Tensor, Tensor],
     of: tuple[int, int, Words],
 ) -> Tensor | None:
-    """Turn the scores of a block to shares; gives what sums of rows have less for zero points of values, if any."""
+    """Turn the scores of a block to shares; gives the amounts that zero points of values lower sums of rows by, if
+    any."""
     (codes, ends), (rows, n, p) = room, of
     totals = k.local("z", rows, dtype=I32, space="stack") if p.offsets[1] else None
     tops = k.local("m", rows, dtype=I32, space="stack")
@@ -210,20 +217,9 @@ def _softmax(
         for byte in range(s.keys, 4 * p.deep):
             codes[r, byte] = Const(-p.shifts[0], Type(codes.buffer.type.dtype))
         if totals is not None:
-            totals[r] = _sum_of_row(k, p, codes, r) * (Const(0, Type(I32)) - p.whole(1, None))
+
+            def words(at: Index, lanes: int, r: Index = r) -> Expr:
+                return bitcast(Load(codes.buffer, (r, at * 4), Type(codes.buffer.type.dtype, 4 * lanes)), DType.Q8)
+
+            totals[r] = less_of_row(k, p, words, None)
     return totals
-
-
-def _sum_of_row(k: Builder, p: Words, codes: Tensor, r: Index) -> Expr:
-    """The sum of the bytes of a row as they are multiplied."""
-    total = k.local("t", 1, dtype=I32)
-    total[0] = 0
-    for start, count, lanes in word_segments(p.deep, p.machine.lanes):
-        acc = k.local("a", 1, dtype=I32, lanes=lanes)
-        acc[0] = 0
-        with k.loop("d", count) as d:
-            at = (r, (d * lanes + start) * 4)
-            words = bitcast(Load(codes.buffer, at, Type(codes.buffer.type.dtype, 4 * lanes)), DType.Q8)
-            acc[0] = p.multiply_add(acc[0], p.flipped(words), broadcast(Const(ONES, Type(I32)), lanes))
-        total[0] = total[0] + reduce_lanes("add", acc[0])
-    return total[0]

@@ -50,7 +50,7 @@ class ByteSoftmax:
     reach: int
 
     def factor(self, sum: Expr) -> Expr:
-        """What exponentials of a row are multiplied by."""
+        """The factor of the exponentials of a row: ``steps`` over their ``sum``."""
         return op("div", Const(self.steps, Type(F32)), cast(sum, F32))
 
 

@@ -214,23 +214,35 @@ def row_sums(p: Words) -> Kernel:
     sums = k.param("r", matrices * m, dtype=I32, out=True)
     (kind,), _ = deal(matrices * m)
     with k.loop("i", matrices * m, kind=kind) as i:
-        total = k.local("s", 1, dtype=I32)
-        total[0] = 0
-        for start, count, lanes in word_segments(deep, p.machine.lanes):
-            acc = k.local("a", 1, dtype=I32, lanes=lanes)
-            acc[0] = 0
-            with k.loop("d", count) as d:
-                left = p.flipped(a.vec(lanes)[i, d + start // lanes])
-                acc[0] = p.multiply_add(acc[0], left, broadcast(Const(ONES, Type(I32)), lanes))
-            total[0] = total[0] + reduce_lanes("add", acc[0])
-        sums[i] = total[0] * (Const(0, Type(I32)) - p.whole(1, zero))
+
+        def words(at: Index, lanes: int) -> Expr:
+            return a.vec(lanes)[i, at // lanes]
+
+        sums[i] = less_of_row(k, p, words, zero)
     return k.done()
+
+
+def less_of_row(k: Builder, p: Words, words: Callable[[Index, int], Expr], zero: Tensor | None) -> Expr:
+    """The amount by which right zero points lower every sum of a row, whose ``words(at, lanes)`` are given."""
+    total = k.local("s", 1, dtype=I32)
+    total[0] = 0
+    for start, count, lanes in word_segments(p.deep, p.machine.lanes):
+        acc = k.local("a", 1, dtype=I32, lanes=lanes)
+        acc[0] = 0
+        with k.loop("d", count) as d:
+            left = p.flipped(words(d * lanes + start, lanes))
+            acc[0] = p.multiply_add(acc[0], left, broadcast(Const(ONES, Type(I32)), lanes))
+        total[0] = total[0] + reduce_lanes("add", acc[0])
+    return total[0] * (Const(0, Type(I32)) - p.whole(1, zero))
 
 
 @dataclass(frozen=True, eq=False)
 class ProductRows:
-    """What every tile of a product shares: ``word(row, number)`` of the left matrix, the panels of the right one, what
-    zero points add to the sums of a row and of columns, and ``store(row, column in elements, lanes, sums)``."""
+    """The operands and results that all tiles of a product share.
+
+    ``word(row, number)`` is one of the left matrix, ``panels`` are those of the right one; zero points add ``columns``
+    and ``less(row)`` to sums, which ``store(row, column in elements, lanes, sums)`` takes.
+    """
 
     k: Builder
     p: Words

@@ -77,7 +77,7 @@ class ByteAttention(Operator):
         return Layouts((ROW_MAJOR,) * len(site.inputs), (ROW_MAJOR,))
 
     def described(self, types: Sequence[TensorType | None], table: Array | None = None) -> kernels.ByteAttention:
-        """What its kernel computes for inputs of these types, and the ``table`` of scores, if it is known."""
+        """The kernel's description for inputs of these types, and the ``table`` of scores, if it is known."""
         q, k, v = types[:3]
         assert q is not None
         assert k is not None

@@ -92,7 +92,7 @@ class ByteSoftmax(Operator):
         return None if axis == outputs[0].rank - 1 else alike(inputs, axis)
 
     def described(self, x: TensorType) -> kernels.ByteSoftmax:
-        """What its kernel computes."""
+        """The kernel's description for an input of this type."""
         to, table = DType(self.to), exponentials(self.x_scale, x.dims[-1])
         stage = Requantize("float", self.zero, *limits(to), to, ("factor",))
         # The sum of a row is at least the first entry of the table; 0.499 leaves room for the rounding of the factor.

@@ -128,7 +128,7 @@ class IntegerMatMul(Operator):
 
     def product(self, a: TensorType, b: TensorType, y: TensorType) -> kernels.IntegerMatMul:
         """The product of operands of these types, requantised."""
-        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
+        size, batch = _extents(a, b, y)
         known = self.factors()
         factors = tuple((row[0].item(), row_type(self.rounding, name)) for name, row in known.rows().items())
         stage = known.kernel(self.zeros[2], self.low, self.high, DType(self.to))
@@ -139,7 +139,7 @@ class IntegerMatMul(Operator):
         a, b, y = site.input(0), site.input(1), site.output
         if self.rounding != "none":
             return self.product(a, b, y)
-        size, batch = (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
+        size, batch = _extents(a, b, y)
         images = (row_image(site.input(i), y.dims) for i in site.extras)
         return kernels.IntegerMatMul(
             size,
@@ -262,12 +262,19 @@ def right_steps(p: by_words.Words, given: Arg, name: str, zeros: Sequence[Input]
 
 
 def row_steps(p: by_words.Words, rows: Arg, name: str, zeros: Sequence[Input] = ()) -> tuple[list[Step], list[Arg]]:
-    """What sums of rows have less for right zero points, where that is needed."""
+    """The amounts that right zero points lower sums of rows by, where they do."""
     if not p.offsets[1]:
         return [], []
     sums = Scratch(f"sums{name}", 4 * math.prod(p.rows[:2]))
     read = zeros[p.s.dynamic[0] :] if p.s.dynamic[1] else ()
     return [Step(by_words.row_sums(p), (rows, *read, sums))], [sums]
+
+
+def _extents(
+    a: TensorType, b: TensorType, y: TensorType
+) -> tuple[tuple[int, int, int], tuple[tuple[int, int, int], ...]]:
+    """Rows, depth and columns of a product, and its outer loops."""
+    return (y.dims[-2], a.dims[-1], y.dims[-1]), _batch(a.dims[:-2], b.dims[:-2], y.dims[:-2])
 
 
 def _batch(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
