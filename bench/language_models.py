@@ -8,7 +8,8 @@ Prefill reads --tokens tokens in pieces of --piece, decode adds --decoded one by
 second of processor time and of wall time (best of the repetitions), llama.cpp's as differences of runs of llama-bench
 of two lengths, the ratios, the seconds of processor time to compile, bytes of the file and of the bundle, and the peak
 of memory of a process that runs it.  With --wall llama-bench runs once for each repetition, and only wall time is told.
-The bundle is compiled once, for the largest number of threads.
+The bundle is compiled once, for the largest number of threads.  With a --piece of its own it has one program for any
+number of tokens: only prefill is what users get, as they decode by a program for one token.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E4
 from tenon.network.graph.graph import Array  # noqa: E402
 
 DEPTH, BEFORE, ROOM = 64, 8, 2048
+PIECE = 64
+"""Tokens of a piece of the prompt, as language models are compiled where no sizes are given: with a program of its own
+for one token."""
 
 
 class Sizes(NamedTuple):
@@ -217,7 +221,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--tokens", default="64", help="of the prompt, several lengths with commas")
     parser.add_argument("--decoded", type=int, default=64)
-    parser.add_argument("--piece", type=int, default=64)
+    parser.add_argument(
+        "--piece", type=int, default=PIECE, help="of the prompt; but for the default one program does all"
+    )
     parser.add_argument("--wall", action="store_true", help="no processor time, for machines that are idle")
     given = parser.parse_args()
     if given.write:
@@ -225,7 +231,8 @@ def main() -> None:
     numbers = [int(number) for number in given.threads.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         bundle, began = Path(folder) / "model.tenon", process_time()
-        sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"}
+        own = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"}
+        sizes = None if given.piece == PIECE else own
         made = tenon.compile(given.model, name="model", target=given.target, threads=max(numbers), shapes=sizes)
         made.save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")
