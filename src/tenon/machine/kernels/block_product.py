@@ -20,7 +20,17 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
-from tenon.machine.kernels.block_sums import HALF, BlockOperands, BlockProduct, BlockSums, by_blocks, packing, sum_unit
+from tenon.machine.kernels.block_sums import (
+    HALF,
+    BlockOperands,
+    BlockProduct,
+    BlockSums,
+    TileRows,
+    by_blocks,
+    each_row,
+    packing,
+    sum_unit,
+)
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import enough
 
@@ -64,18 +74,19 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = BlockOperands.declared(k, s, p)
-    product = _BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch)
+    product = BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch)
     height, width = tile_of(s, machine)
-    for first, count, vectors in _runs(s.outputs, p.lanes, width):
+    for first, count, vectors in panel_runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
-            panel, partial = j * vectors + first, first == s.outputs // p.lanes
+            panel, left = j * vectors + first, s.outputs % p.lanes if first == s.outputs // p.lanes else 0
             few = machine.threads > 1 and count < enough(machine.threads)
             most = next(n for n in range(height, 0, -1) if s.rows % n == 0 or not few)
             for top, times, rows in _segments(s.rows, most):
                 shared = few and times > 1
                 with k.loop("i", times, kind="parallel" if shared else "serial") as i:
-                    fetching = [-i] if top == 0 and not shared else None
-                    product.tile(i * rows + top, rows, panel, vectors, fetching, partial=partial)
+                    row, fetching = i * rows + top, [-i] if top == 0 and not shared else None
+                    acc = product.summed(row, rows, panel, vectors, fetching)
+                    store_tile(operands.y, acc, row, panel, vectors, left)
     return k.done()
 
 
@@ -85,7 +96,7 @@ def _segments(n: int, step: int) -> list[tuple[int, int, int]]:
     return [*([(0, n // step, step)] if n >= step else []), *rest]
 
 
-def _runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
+def panel_runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
     """Tiles along the panels: (first panel, tiles, panels of each); a panel that is not full is one of its own."""
     whole = outputs // lanes
     runs = _segments(whole, width) if whole else []
@@ -93,18 +104,21 @@ def _runs(outputs: int, lanes: int, width: int) -> list[tuple[int, int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _BlockTiles(BlockSums):
+class BlockTiles(BlockSums):
+    """Sums of tiles; ``ahead``: weights of the next tile may be prefetched."""
+
     ahead: bool = False
 
-    def tile(
-        self, row: Index, rows: int, panel: Index, vectors: int, fetching: Sequence[Index] | None, *, partial: bool
-    ) -> None:
-        """All groups of a tile, whose first row and panel are given; ``partial``: fewer outputs than lanes are left.
-        The weights of the next panels are prefetched where the facts ``fetching`` hold, unless that is None."""
+    def summed(self, row: TileRows, rows: int, panel: Index, vectors: int, fetching: Sequence[Index] | None) -> Tensor:
+        """The results of a tile, all groups of its rows by its panels, in registers [rows, vectors].
+
+        The weights of the next panels are prefetched where the facts ``fetching`` hold, unless that is None.
+        """
         k, f, lanes = self.k, self.s.weights, self.p.lanes
         acc = k.local("y", rows, vectors, lanes=lanes)
-        with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
-            acc[r, v] = 0.0
+        for r, _ in each_row(k, row, rows):
+            with k.unroll("v", vectors) as v:
+                acc[r, v] = 0.0
         with k.loop("b", self.s.columns // f.span) as block, k.loop("g", f.span // GROUP) as part:
             group = block * (f.span // GROUP) + part
             if self.ahead and fetching is not None:
@@ -113,13 +127,9 @@ class _BlockTiles(BlockSums):
             sums = self.sums(row, rows, panel, vectors, group, block)
             with k.unroll("v", vectors) as v:
                 scales = self.at.weights.scales(k, panel + v, block, group)
-                with k.unroll("r", rows) as r:
-                    acc[r, v] = acc[r, v] + self.added(sums[r, v], row + r, group, scales)
-        if partial:
-            self._store_part(row, rows, panel, acc)
-            return
-        with k.unroll("r", rows) as r, k.unroll("v", vectors) as v:
-            self.at.y.vec(lanes)[row + r, panel + v] = acc[r, v]
+                for r, at in each_row(k, row, rows):
+                    acc[r, v] = acc[r, v] + self.added(sums[r, v], at, group, scales)
+        return acc
 
     def _prefetch(self, panel: Index, vectors: int, block: Index, group: Index) -> None:
         """Fetch a group of the next tile: the first rows read every weight, in runs too short to be foreseen."""
@@ -129,11 +139,18 @@ class _BlockTiles(BlockSums):
                 self.k.prefetch(self.at.weights.codes, panel + v, group, word, lane)
             self.k.prefetch(self.at.weights.scale, panel + v, block, 0)
 
-    def _store_part(self, row: Index, rows: int, panel: Index, acc: Tensor) -> None:
-        """Store as many lanes as there are outputs left."""
-        k, lanes = self.k, self.p.lanes
-        line = k.local("t", rows, lanes, space="stack")
-        with k.unroll("r", rows) as r:
-            line.vec(lanes)[r, 0] = acc[r, 0]
-        with k.loop("r", rows) as r, k.loop("l", self.s.outputs % lanes) as lane:
-            self.at.y[row + r, panel * lanes + lane] = line[r, lane]
+
+def store_tile(y: Tensor, acc: Tensor, row: TileRows, panel: Index, vectors: int, left: int) -> None:
+    """Store the results of a tile, [rows, vectors]; with ``left`` only so many of the lanes of its only panel."""
+    k, rows, lanes = y.build, acc.buffer.shape[0].const, acc.lanes
+    if not left:
+        for r, at in each_row(k, row, rows):
+            with k.unroll("v", vectors) as v:
+                y.vec(lanes)[at, panel + v] = acc[r, v]
+        return
+    line = k.local("t", rows, lanes, space="stack")
+    for r, _ in each_row(k, row, rows):
+        line.vec(lanes)[r, 0] = acc[r, 0]
+    for r, at in each_row(k, row, rows):
+        with k.loop("l", left) as lane:
+            y[at, panel * lanes + lane] = line[r, lane]

@@ -4,11 +4,11 @@ share (``kernels.block_product``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
-from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Const, Expr, Type, broadcast, cast, op, vector4
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
@@ -21,6 +21,25 @@ HALF = GROUP // 2
 
 SIDE = 32
 """Rows of a panel on devices that run work groups."""
+
+
+TileRows = Index | Sequence[Index]
+"""The rows of a tile: the first of consecutive ones, or each of them."""
+
+
+def each_row(k: Builder, row: TileRows, rows: int) -> Iterator[tuple[IndexLike, Index]]:
+    """The number of each row in a tile, and the row itself, for statements about it: a loop that is unrolled when it is
+    printed where rows are consecutive."""
+    if isinstance(row, Index):
+        with k.unroll("r", rows) as r:
+            yield r, row + r
+    else:
+        yield from enumerate(row)
+
+
+def row_at(row: TileRows, number: int) -> Index:
+    """A row of a tile."""
+    return row + number if isinstance(row, Index) else row[number]
 
 
 @dataclass(frozen=True)
@@ -182,7 +201,7 @@ class BlockSums:
         """Results of a vector."""
         return self.at.weights.lanes
 
-    def sums(self, row: Index, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
+    def sums(self, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
         """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
         k, f, lanes = self.k, self.s.weights, self.lanes
         sums = k.local("s", rows, vectors, dtype=I32, lanes=lanes)
@@ -193,13 +212,13 @@ class BlockSums:
             if self.blocks and rows % 2 == 0:
                 self._block_dots(dots, row, rows, panel, vectors, group, pairs, block)
             else:
-                with k.unroll("r", rows) as r:
-                    start = self._start(row + r, group, half if halves > 1 else None)
+                for r, at in each_row(k, row, rows):
+                    start = self._start(at, group, half if halves > 1 else None)
                     with k.unroll("v", vectors) as v:
-                        dots[r, v] = self._less_zero(start, row + r, panel + v, group, block)
+                        dots[r, v] = self._less_zero(start, at, panel + v, group, block)
                 self._dots(dots, row, rows, panel, vectors, group, pairs)
             if halves > 1:
-                self._finer(sums, dots, rows, panel, vectors, group * halves + half, first=half == 0)
+                self._finer(sums, dots, (row, rows), panel, vectors, group * halves + half, first=half == 0)
         return sums
 
     def _start(self, row: Index, group: Index, half: int | None) -> Expr:
@@ -223,7 +242,7 @@ class BlockSums:
         return self.at.x_sums[row, group * 2] + self.at.x_sums[row, group * 2 + 1]
 
     def _dots(
-        self, dots: Tensor, row: Index, rows: int, panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+        self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, pairs: Sequence[int]
     ) -> None:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
@@ -233,15 +252,15 @@ class BlockSums:
                     self.s.weights, self.at.weights.codes.vec(lanes), (panel + v, group), pair, weights.lane
                 )
                 words = [k.let("w", word) for word in words]
-                with k.unroll("r", rows) as r:
+                for r, at in each_row(k, row, rows):
                     first = group * WORDS + 2 * pair
-                    xs = [broadcast(self.at.x[row + r, first + i], lanes) for i in (0, 1)]
+                    xs = [broadcast(self.at.x[at, first + i], lanes) for i in (0, 1)]
                     dots[r, v] = self._product(dots[r, v], words, xs)
 
     def _block_dots(
         self,
         dots: Tensor,
-        row: Index,
+        row: TileRows,
         rows: int,
         panel: Index,
         vectors: int,
@@ -255,13 +274,13 @@ class BlockSums:
         acc = k.local("m", rows // 2, vectors, 2, dtype=I32, lanes=4)
         half = pairs[0] // 2 if len(pairs) < WORDS // 2 else None
         for two in range(rows // 2):
-            start = self._start_of_two(row + 2 * two, group, half)
+            start = self._start_of_two([row_at(row, 2 * two + i) for i in (0, 1)], group, half)
             with k.unroll("v", vectors) as v, k.unroll("h", 2) as h:
                 acc[two, v, h] = start
         lines = list[Expr]()
         for pair in pairs:
             if pair % 2 == 0:
-                lines = [k.let("x", x[row + i, group * (WORDS // 4) + pair // 2]) for i in range(rows)]
+                lines = [k.let("x", x[row_at(row, i), group * (WORDS // 4) + pair // 2]) for i in range(rows)]
             part = ("low_halves", "high_halves")[pair % 2]
             left = [k.let("l", op(part, *lines[i : i + 2])) for i in range(0, rows, 2)]
             with k.unroll("v", vectors) as v:
@@ -271,16 +290,18 @@ class BlockSums:
                     right = k.let("b", op(name, *words))
                     for two, own in enumerate(left):
                         acc[two, v, outputs] = op("mmla", acc[two, v, outputs], right, own)
-        with k.unroll("r", rows // 2) as r, k.unroll("v", vectors) as v:
-            for i, name in enumerate(("even_words", "odd_words")):
-                total = op(name, acc[r, v, 0], acc[r, v, 1])
-                dots[r * 2 + i, v] = self._less_zero(total, row + (r * 2 + i), panel + v, group, block)
+        for two in range(rows // 2):
+            with k.unroll("v", vectors) as v:
+                for i, name in enumerate(("even_words", "odd_words")):
+                    total = op(name, acc[two, v, 0], acc[two, v, 1])
+                    number = two * 2 + i
+                    dots[number, v] = self._less_zero(total, row_at(row, number), panel + v, group, block)
 
-    def _start_of_two(self, row: Index, group: Index, half: int | None) -> Expr:
+    def _start_of_two(self, rows: Sequence[Index], group: Index, half: int | None) -> Expr:
         """The initial value of the sums of two rows and two outputs."""
         if not self.p.offset:
             return broadcast(Const(0, Type(I32)), 4)
-        first, second = (self.k.let("o", self.group_sum(row + i, group, half) * -self.p.offset) for i in (0, 1))
+        first, second = (self.k.let("o", self.group_sum(row, group, half) * -self.p.offset) for row in rows)
         return self.k.let("o", vector4(first, second, first, second))
 
     def _product(self, total: Expr, words: Sequence[Expr], xs: Sequence[Expr]) -> Expr:
@@ -292,14 +313,22 @@ class BlockSums:
         return total
 
     def _finer(
-        self, sums: Tensor, dots: Tensor, rows: int, panel: Index, vectors: int, part: Index, *, first: bool
+        self,
+        sums: Tensor,
+        dots: Tensor,
+        rows: tuple[TileRows, int],
+        panel: Index,
+        vectors: int,
+        part: Index,
+        *,
+        first: bool,
     ) -> None:
         """Multiply sums by the scales of a part, and add them up."""
         k, weights = self.k, self.at.weights
         assert weights.fine is not None
         with k.unroll("v", vectors) as v:
             scale = k.let("f", cast(weights.part(weights.fine, panel + v, part), I32))
-            with k.unroll("r", rows) as r:
+            for r, _ in each_row(k, *rows):
                 scaled = dots[r, v] * scale
                 sums[r, v] = scaled if first else sums[r, v] + scaled
 

@@ -149,7 +149,7 @@ class BlockMatMul(Operator):
     def reference(self, x: Array, scales: Array, sums: Array, weights: Array) -> Array:
         rows = x.reshape(-1, x.shape[-1])
         flat_scales, flat_sums = (a.reshape(len(rows), -1) for a in (scales, sums))
-        y = _product(FORMATS[self.format], rows, flat_scales, flat_sums, weights)
+        y = block_arithmetic(FORMATS[self.format], rows, flat_scales, flat_sums, weights)
         return y.reshape(*x.shape[:-1], len(weights))
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
@@ -267,7 +267,7 @@ class BlockGather(Operator):
             yield Case(cls(name), (np.array([[3, 18, 0]]), weights), (1,), 0.0, label=name)
 
 
-def _product(f: BlockFormat, x: Array, scales: Array, sums: Array, weights: Array) -> Array:
+def block_arithmetic(f: BlockFormat, x: Array, scales: Array, sums: Array, weights: Array) -> Array:
     """x i8 [rows, n] times the transpose of the weights, by the arithmetic named "blocks"."""
     parts = block_parts(f, weights)
     codes = parts.codes.astype(np.int32) - f.offset
