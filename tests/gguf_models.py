@@ -97,7 +97,7 @@ class DecoderFile:
         rng = np.random.default_rng(seed)
         weights = dict[str, Array]()
         for name, shape in self.shapes().items():
-            mean, scale = (1.0, 0.2) if len(shape) == 1 else (0.0, 1.5 / shape[1] ** 0.5)
+            mean, scale = (1.0, 0.2) if len(shape) == 1 else (0.0, 1.5 / shape[-1] ** 0.5)
             weights[f"{name}.weight"] = rng.normal(mean, scale, shape).astype(np.float32)
             if self.biases and name.endswith(("attn_q", "attn_k", "attn_v")):
                 weights[f"{name}.bias"] = rng.normal(0, 0.3, shape[:1]).astype(np.float32)

@@ -462,6 +462,9 @@ class TopK(Operator):
         rest = [*extents[:axis], count, *extents[axis + 1 :]]
         return node.same(rest, rest, inputs=[node.input(0), node.ints(most)])
 
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return (Reach(axis), None) if axis != self.axis % outputs[0].rank else None
+
     def reference(self, x: Array, count: Array) -> tuple[Array, ...]:
         axis, k = self.axis % x.ndim, int(count.item())
         if self.largest:

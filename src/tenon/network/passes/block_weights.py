@@ -17,6 +17,7 @@ from tenon.network.graph.evaluate import evaluate
 from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import F32
 from tenon.network.graph.writer import Names
+from tenon.network.ops.expert_product import ExpertMatMul
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.slice_gather import Gather
 from tenon.network.passes.base import Log, Pass, make
@@ -135,6 +136,8 @@ class _BlockWriter:
                 self._replace(node, self._add(node, "BlockGather", (node.input(1), rows), format=self.format))
         elif isinstance(node.op, MatMul | Gemm) and _is_matrix(node.input(1)) and node.input(0).type.dtype is F32:
             self._product(node)
+        elif isinstance(node.op, ExpertMatMul) and node.input(3).data is not None:
+            self._experts(node)
 
     def _product(self, node: Node) -> None:
         weights, op = node.input(1).array, node.op
@@ -143,18 +146,31 @@ class _BlockWriter:
         plain = isinstance(op, MatMul) or (isinstance(op, Gemm) and (op.alpha, op.beta, op.transA) == (1.0, 1.0, 0))
         if rows.shape[1] % _BLOCK or not plain or not node.input(0).type.rank:
             return
-        x = node.input(0)
-        if x not in self.quantised:
-            names = [self.names.fresh(f"{x.name}_{part}") for part in ("bytes", "scales", "sums")]
-            made = self.graph.add(make("BlockQuantize"), [x], names, node.origin, before=node)
-            self.quantised[x] = made.outputs
-        y = self._add(node, "BlockMatMul", (*self.quantised[x], self._rounded(node, rows)), format=self.format)
+        parts = self._parts(node)
+        y = self._add(node, "BlockMatMul", (*parts, self._rounded(node, rows)), format=self.format)
         if len(node.inputs) > 2 and node.inputs[2] is not None:
             y = self._add(node, "Add", (y, node.input(2)))
         self._replace(node, y)
 
-    def _rounded(self, node: Node, rows: Array) -> Value:
-        """The constant of rows in blocks."""
+    def _experts(self, node: Node) -> None:
+        """Replace a product by matrices that a run chooses."""
+        weights = node.input(3).array
+        if weights.shape[2] % _BLOCK or not weights.size:
+            return
+        rounded = self._rounded(node, weights.reshape(-1, weights.shape[2]), *weights.shape[:2])
+        operands = (*self._parts(node), *node.inputs[1:3], rounded)
+        self._replace(node, self._add(node, "ExpertBlockMatMul", operands, format=self.format))
+
+    def _parts(self, node: Node) -> tuple[Value, ...]:
+        """The first operand in bytes, their scales and sums."""
+        x = node.input(0)
+        if x not in self.quantised:
+            names = [self.names.fresh(f"{x.name}_{part}") for part in ("bytes", "scales", "sums")]
+            self.quantised[x] = self.graph.add(make("BlockQuantize"), [x], names, node.origin, before=node).outputs
+        return self.quantised[x]
+
+    def _rounded(self, node: Node, rows: Array, *dims: int) -> Value:
+        """The constant of rows in blocks; the rows have the shape ``dims``, if any is given."""
         data = rows.astype(np.float32)
         stored = rounded_blocks(data, self.format)
         error = dequantised(FORMATS[self.format], stored) - data
@@ -162,9 +178,11 @@ class _BlockWriter:
         sqnr = 10 * np.log10(signal / noise) if noise and signal else float("inf")
         self.log(f"weights in blocks: {node.origin.layer or node.output.name} in {self.format}, {sqnr:.1f} dB")
         self.count, self.nbytes = self.count + 1, self.nbytes + stored.nbytes
-        return self.graph.constant(self.names.fresh(f"{node.output.name}_blocks"), stored)
+        return self.graph.constant(
+            self.names.fresh(f"{node.output.name}_blocks"), stored.reshape(*dims, stored.shape[-1]) if dims else stored
+        )
 
-    def _add(self, node: Node, type: str, inputs: tuple[Value, ...], **attributes: str) -> Value:
+    def _add(self, node: Node, type: str, inputs: tuple[Value | None, ...], **attributes: str) -> Value:
         name = self.names.fresh(f"{node.output.name}_{type.lower()}")
         return self.graph.add(make(type, **attributes), inputs, [name], node.origin, before=node).output
 

@@ -44,6 +44,15 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class ExpertChoice:
+    """Layers of experts, of which a token takes the ``chosen`` with the greatest scores.  The results of these are
+    multiplied by the softmax of their scores, ``normalised`` over the chosen ones alone, else over all."""
+
+    chosen: int
+    normalised: bool = True
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """``norm`` is "rms" or "layer"; ``activation`` "silu", "gelu" or "gelu_tanh".
 
@@ -58,6 +67,7 @@ class DecoderConfig:
     depth: int
     context: int
     layers: Sequence[Layer] = field(default=())
+    mixture: ExpertChoice | None = None
     norm: str = "rms"
     epsilon: float = 1e-5
     activation: str = "silu"

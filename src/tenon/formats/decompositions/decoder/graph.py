@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tenon.formats.decompositions.decoder.config import DecoderConfig, Rope
-from tenon.formats.decompositions.decoder.layers import DecoderLayers
+from tenon.formats.decompositions.decoder.experts import ExpertLayers
 from tenon.formats.decompositions.decoder.weights import DecoderWeights
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.bind import Shapes
@@ -86,7 +86,7 @@ class _Decoder:
 
     def __init__(self, builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights) -> None:
         self.builder, self.config, self.weights = builder, config, weights
-        self.layers = DecoderLayers(builder, config, weights)
+        self.layers = ExpertLayers(builder, config, weights)
 
     def build(self) -> None:
         builder, config = self.builder, self.config

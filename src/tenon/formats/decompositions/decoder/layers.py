@@ -64,10 +64,14 @@ class DecoderLayers:
         if not weight.format:
             matrix = self.builder.constant(weight.data.T, "weights")  # as it lies in the file, which is mapped
             return self.builder.add("MatMul", x, matrix)
+        rows = self.builder.constant(weight.data, "weights")
+        return self.builder.add("BlockMatMul", *self.quantised(x), rows, format=weight.format)
+
+    def quantised(self, x: Value) -> tuple[Value, ...]:
+        """x in bytes, their scales and sums."""
         if x not in self._quantised:
             self._quantised[x] = self.builder.adds("BlockQuantize", 3, x)
-        rows = self.builder.constant(weight.data, "weights")
-        return self.builder.add("BlockMatMul", *self._quantised[x], rows, format=weight.format)
+        return self._quantised[x]
 
     def _with_bias(self, y: Value, bias: Weight | None) -> Value:
         return y if bias is None else self.builder.add("Add", y, self.builder.constant(bias.vector, "bias"))
@@ -225,15 +229,21 @@ class DecoderLayers:
 
     def feed_forward(self, i: int, x: Value) -> Value:
         """x with what the gated layers add."""
-        b = self.builder
-        y = self.optional_norm(x, f"{i}.ffn_norm")
-        joined = self.weights.weight(f"{i}.gate_up")
+        y = self.gated(i, self.optional_norm(x, f"{i}.ffn_norm"))
+        return self._residual(x, self.optional_norm(y, f"{i}.ffn_post_norm"))
+
+    def gated(self, i: int, y: Value, prefix: str = "") -> Value:
+        """The gated layers, whose weights' names begin with ``prefix``."""
+        joined = self.weights.weight(f"{i}.{prefix}gate_up")
         if joined is not None:
             gate, up = (self.product(y, part) for part in joined.rows([joined.shape[0] // 2] * 2))
         else:
-            gate, up = self.linear(y, f"{i}.gate"), self.linear(y, f"{i}.up")
-        y = self.linear(b.add("Mul", self._activated(gate), up), f"{i}.down")
-        return self._residual(x, self.optional_norm(y, f"{i}.ffn_post_norm"))
+            gate, up = self.linear(y, f"{i}.{prefix}gate"), self.linear(y, f"{i}.{prefix}up")
+        return self.linear(self.gate(gate, up), f"{i}.{prefix}down")
+
+    def gate(self, gate: Value, up: Value) -> Value:
+        """The activation of one projection times the other."""
+        return self.builder.add("Mul", self._activated(gate), up)
 
     def _activated(self, x: Value) -> Value:
         kind = self.config.activation

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tenon.formats.decompositions.decoder.config import DecoderConfig, Layer, Rope
+from tenon.formats.decompositions.decoder.config import DecoderConfig, ExpertChoice, Layer, Rope
 from tenon.formats.decompositions.decoder.rope_scaling import yarn_factors, yarn_magnitude
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.gguf.metadata import Metadata
@@ -27,7 +27,8 @@ class Architecture:
     ``interleaved``: rotary embeddings turn neighbours; ``period``: how many layers there are for one without a window;
     ``unturned``: how many for one without a rotary embedding; ``embedding``: embeddings are multiplied by the root of
     their width; ``scaled``: the file has factors of embeddings, scores, logits and what layers add; ``plain``: rotary
-    embeddings of layers with a window are not scaled, and have the base ``near`` (0: that of other layers).
+    embeddings of layers with a window are not scaled, and have the base ``near`` (0: that of other layers);
+    ``weighted``: the factors of the experts that a token takes are parts of those of all, which add up to 1.
     """
 
     interleaved: bool = False
@@ -39,6 +40,7 @@ class Architecture:
     scaled: bool = False
     plain: bool = False
     near: float = 0.0
+    weighted: bool = False
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -53,6 +55,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "olmo2": Architecture(period=4, plain=True),
     "granite": Architecture(interleaved=True, scaled=True),
     "stablelm": Architecture(norm="layer"),
+    "qwen2moe": Architecture(weighted=True),
+    "qwen3moe": Architecture(),
+    "olmoe": Architecture(weighted=True),
+    "granitemoe": Architecture(interleaved=True, scaled=True),
 }
 """Architectures by the name in files."""
 
@@ -69,8 +75,6 @@ def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
         what = "this architecture is not supported"
         raise RefusedError(what, f"{', '.join(ARCHITECTURES)} are")
     a = ARCHITECTURES[m.architecture]
-    if m.get("expert_count"):
-        raise RefusedError("mixtures of experts are not supported", "use a dense model of the same family")
     hidden, heads, count = m.size("embedding_length"), m.size("attention.head_count"), m.size("block_count")
     depth = m.size("attention.key_length", hidden // heads)
     if m.size("attention.value_length", depth) != depth:
@@ -90,6 +94,8 @@ def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
         attention_softcap=m.number("attn_logit_softcapping", 50.0 if m.architecture == "gemma2" else 0.0),
         logit_softcap=m.number("final_logit_softcapping", 30.0 if m.architecture == "gemma2" else 0.0),
     )
+    if m.get("expert_count"):
+        config = replace(config, mixture=_mixture(m, a))
     if a.scaled:
         config = replace(
             config,
@@ -99,6 +105,16 @@ def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:
             logit_scale=1 / (m.number("logit_scale", 1.0) or 1.0),
         )
     return replace(config, layers=_layers(m, a, config, (count, room), factors))
+
+
+def _mixture(m: Metadata, a: Architecture) -> ExpertChoice:
+    """How tokens choose experts."""
+    normalised = m.get("expert_weights_norm")
+    if m.get("expert_gating_func") not in (None, 0, 1) or m.number("expert_weights_scale", 1.0) not in (0.0, 1.0):
+        raise RefusedError("experts chosen by other factors than a softmax of their scores are not supported")
+    if normalised is None:
+        normalised = not a.weighted
+    return ExpertChoice(m.size("expert_used_count"), normalised=bool(normalised))
 
 
 def _layers(

@@ -32,6 +32,14 @@ _OF_LAYER = {
     "gate_up": "ffn_up",
     "down": "ffn_down",
     "ffn_post_norm": "post_ffw_norm",
+    "router": "ffn_gate_inp",
+    "gate_experts": "ffn_gate_exps",
+    "up_experts": "ffn_up_exps",
+    "down_experts": "ffn_down_exps",
+    "shared_router": "ffn_gate_inp_shexp",
+    "shared_gate": "ffn_gate_shexp",
+    "shared_up": "ffn_up_shexp",
+    "shared_down": "ffn_down_shexp",
 }
 _FLOATS = {"f32": "<f4", "f16": "<f2", "f64": "<f8"}
 
@@ -92,5 +100,4 @@ class GgufWeights:
             width = FORMATS[tensor.type].row_bytes(columns)
         except ValueError as error:
             raise FormatError(f"tensor '{tensor.name}': {error}") from None
-        count = math.prod(rows)
-        return Weight(part.stored(tensor, count * width).reshape(count, width), tensor.type)
+        return Weight(part.stored(tensor, math.prod(rows) * width).reshape(*rows, width), tensor.type)

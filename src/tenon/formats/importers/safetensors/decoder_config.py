@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import FormatError
-from tenon.formats.decompositions.decoder.config import DecoderConfig, Layer, Rope
+from tenon.formats.decompositions.decoder.config import DecoderConfig, ExpertChoice, Layer, Rope
 from tenon.formats.decompositions.decoder.rope_scaling import llama3_factors, yarn_factors, yarn_magnitude
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.settings import ModelSettings
@@ -23,7 +23,8 @@ class DecoderFamily:
     ``added`` is what scales of normalisation lack; ``embedding``: embeddings are multiplied by the root of their
     width; ``period``: layers for one without a window where the settings do not list them; ``post_norms``: results of
     attention and of the gated layers are normalised; ``plain``: rotary embeddings of layers with a window are not
-    scaled.
+    scaled; ``chosen``: the experts that a token takes where the settings do not say it, 0 for models without experts;
+    ``weighted``: their factors are parts of those of all, which add up to 1, unless the settings say otherwise.
     """
 
     norm: str = "rms"
@@ -32,6 +33,8 @@ class DecoderFamily:
     period: int = 0
     post_norms: bool = False
     plain: bool = False
+    chosen: int = 0
+    weighted: bool = False
 
 
 GEMMA = DecoderFamily(added=1.0, embedding=True)
@@ -49,6 +52,12 @@ FAMILIES: Mapping[str, DecoderFamily] = {
     "olmo2": DecoderFamily(post_norms=True),
     "olmo3": DecoderFamily(period=4, post_norms=True, plain=True),
     "stablelm": DecoderFamily(norm="layer"),
+    "mixtral": DecoderFamily(chosen=2),
+    "qwen2_moe": DecoderFamily(chosen=4, weighted=True),
+    "qwen3_moe": DecoderFamily(chosen=8, weighted=True),
+    "olmoe": DecoderFamily(chosen=8, weighted=True),
+    "granitemoe": DecoderFamily(chosen=2),
+    "granitemoeshared": DecoderFamily(chosen=2),
 }
 """Families by ``model_type``."""
 
@@ -86,6 +95,9 @@ class DecoderSettings:
     sliding_window: int = 0
     use_parallel_residual: bool = False
     qk_layernorm: bool = False
+    num_experts_per_tok: int = 0
+    norm_topk_prob: bool = False
+    clip_qkv: float = 0.0
 
 
 def decoder_config(settings: ModelSettings, room: int) -> DecoderConfig:
@@ -93,6 +105,8 @@ def decoder_config(settings: ModelSettings, room: int) -> DecoderConfig:
     s, family = settings.read(DecoderSettings), FAMILIES[settings.model_type]
     if s.use_parallel_residual or s.qk_layernorm:
         raise RefusedError("parallel residuals and normalised queries of StableLM are not supported")
+    if s.clip_qkv:
+        raise RefusedError("queries, keys and values that are clipped (clip_qkv) are not supported")
     activation = s.hidden_activation or s.hidden_act or "silu"
     if activation not in _ACTIVATIONS:
         raise RefusedError(f"the activation '{activation}' is not supported", f"{', '.join(_ACTIVATIONS)} are")
@@ -113,8 +127,16 @@ def decoder_config(settings: ModelSettings, room: int) -> DecoderConfig:
         logit_scale=1 / s.logits_scaling if s.logits_scaling else 1.0,
         attention_softcap=s.attn_logit_softcapping,
         logit_softcap=s.final_logit_softcapping,
+        mixture=_mixture(s, family),
     )
     return replace(config, layers=_layers(settings, s, family, config, room))
+
+
+def _mixture(s: DecoderSettings, family: DecoderFamily) -> ExpertChoice | None:
+    """How tokens choose experts; None for models without."""
+    if not family.chosen:
+        return None
+    return ExpertChoice(s.num_experts_per_tok or family.chosen, normalised=s.norm_topk_prob or not family.weighted)
 
 
 def _layers(

@@ -12,7 +12,7 @@ from tenon.formats.decompositions.decoder.graph import IMAGES, PORTS, ROOM, deco
 from tenon.formats.decompositions.decoder.weights import Weight
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
-from tenon.formats.importers.safetensors.decoder_config import FAMILIES, DecoderFamily, decoder_config
+from tenon.formats.importers.safetensors.decoder_config import FAMILIES, decoder_config
 from tenon.formats.importers.safetensors.settings import ModelSettings
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.text_model import TextModel
@@ -39,13 +39,46 @@ _POST_NORMS = {
     "ffn_post_norm": "post_feedforward_layernorm",
 }
 
+_QWEN_EXPERTS = {
+    "router": "mlp.gate",
+    "gate_experts": "mlp.experts.*.gate_proj",
+    "up_experts": "mlp.experts.*.up_proj",
+    "down_experts": "mlp.experts.*.down_proj",
+    "shared_router": "mlp.shared_expert_gate",
+    "shared_gate": "mlp.shared_expert.gate_proj",
+    "shared_up": "mlp.shared_expert.up_proj",
+    "shared_down": "mlp.shared_expert.down_proj",
+}
+_GRANITE_EXPERTS = {
+    "router": "block_sparse_moe.router.layer",
+    "gate_up_experts": "block_sparse_moe.input_linear",
+    "down_experts": "block_sparse_moe.output_linear",
+    "shared_gate_up": "shared_mlp.input_linear",
+    "shared_down": "shared_mlp.output_linear",
+}
+_EXPERTS = {
+    "mixtral": {
+        "router": "block_sparse_moe.gate",
+        "gate_experts": "block_sparse_moe.experts.*.w1",
+        "up_experts": "block_sparse_moe.experts.*.w3",
+        "down_experts": "block_sparse_moe.experts.*.w2",
+    },
+    "qwen2_moe": _QWEN_EXPERTS,
+    "qwen3_moe": _QWEN_EXPERTS,
+    "olmoe": _QWEN_EXPERTS,
+    "granitemoe": _GRANITE_EXPERTS,
+    "granitemoeshared": _GRANITE_EXPERTS,
+}
+"""Names of the weights of experts by type; a star stands for the number of each, where each has a matrix of its own."""
+
 
 class NamedWeights:
     """The weights of a model by the names of the library."""
 
-    def __init__(self, tensors: Mapping[str, Array], family: DecoderFamily, *, tied: bool) -> None:
-        self.tensors, self.family, self.tied = tensors, family, tied
-        self.names = {**_OF_LAYER, **(_POST_NORMS if family.post_norms else {})}
+    def __init__(self, tensors: Mapping[str, Array], model_type: str, *, tied: bool) -> None:
+        self.tensors, self.family, self.tied = tensors, FAMILIES[model_type], tied
+        more = _POST_NORMS if self.family.post_norms else {}
+        self.names = {**_OF_LAYER, **more, **_EXPERTS.get(model_type, {})}
 
     def weight(self, name: str) -> Weight | None:
         data = self._named(name, "weight")
@@ -67,7 +100,17 @@ class NamedWeights:
         known = name in _ENDS or name.partition(".")[2] in self.names
         if not known or (name == "output" and self.tied):
             return None
-        return self.tensors.get(self.place(name).removesuffix("weight") + kind)
+        place = self.place(name).removesuffix("weight") + kind
+        return self._joined(place) if "*" in place else self.tensors.get(place)
+
+    def _joined(self, place: str) -> Array | None:
+        """The matrices of all experts, one behind the other.  Raises RefusedError where they are not of one shape."""
+        parts = list[Array]()
+        while (part := self.tensors.get(place.replace("*", str(len(parts))))) is not None:
+            parts.append(part)
+        if len({(part.shape, part.dtype) for part in parts}) > 1:
+            raise RefusedError(f"has experts of different shapes or types: '{place}'")
+        return np.stack(parts) if parts else None
 
 
 def build_decoder(
@@ -75,7 +118,7 @@ def build_decoder(
 ) -> Graph:
     """The graph of a decoder, and what its settings say of texts; ``images`` are the rows of an image that it reads."""
     tied = settings.content.get("tie_word_embeddings") is True
-    weights = NamedWeights(tensors, FAMILIES[settings.model_type], tied=tied)
+    weights = NamedWeights(tensors, settings.model_type, tied=tied)
     context = settings.content.get("max_position_embeddings", ROOM)
     try:
         config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else ROOM))
