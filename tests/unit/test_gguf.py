@@ -250,8 +250,8 @@ def test_what_cannot_be_used_is_said() -> None:
     unknown = DecoderFile("mamba")
     with pytest.raises(UnsupportedError, match=r"mamba: this architecture is not supported \(llama, smollm3"):
         importers.load(unknown.file(), SIZES)
+    sigmoid = {"expert_count": (U32, 4), "expert_used_count": (U32, 2), "expert_gating_func": (U32, 2)}
     with pytest.raises(UnsupportedError, match="experts chosen by other factors than a softmax"):
-        sigmoid = {"expert_count": (U32, 4), "expert_used_count": (U32, 2), "expert_gating_func": (U32, 2)}
         importers.load(replace(LLAMA[0], pairs=sigmoid).file(), SIZES)
     with pytest.raises(UnsupportedError, match="scaled by 'other' are not supported"):
         importers.load(replace(LLAMA[0], pairs={"rope.scaling.type": (STRING, "other")}).file(), SIZES)
