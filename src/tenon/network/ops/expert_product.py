@@ -207,8 +207,9 @@ class ExpertMatMul(Operator):
         shared = len(chosen) // len(rows)
         y = np.zeros((len(chosen), weights.shape[1]), np.float32)
         for expert in np.unique(chosen):
-            pairs = np.flatnonzero(chosen == expert)
-            y[pairs] = rows[pairs // shared] @ weights[expert].astype(np.float32).T
+            wide = weights[expert].astype(np.float32)
+            for pair in np.flatnonzero(chosen == expert):  # one by one: how BLAS rounds depends on the number of rows
+                y[pair] = wide @ rows[pair // shared]
         return y.reshape(*experts.shape, -1)
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
