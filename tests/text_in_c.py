@@ -37,6 +37,7 @@ def library(folder: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
     loaded.tenon_text_work.restype, loaded.tenon_text_encode.restype = ctypes.c_size_t, ctypes.c_long
     loaded.tenon_text_piece.restype, loaded.tenon_text_choose.restype = ctypes.c_void_p, ctypes.c_uint32
+    loaded.tenon_text_grammar_memory.restype = loaded.tenon_text_grammar_mask.restype = ctypes.c_size_t
     return loaded
 
 
@@ -97,3 +98,44 @@ class SamplerInC:
         token = self._functions.tenon_text_choose(ctypes.byref(self._how), places[0], size, places[1], count, places[2])
         self._context.append(token)
         return int(token)
+
+
+class _Grammar(ctypes.Structure):
+    """The first fields of the structure, and room for the others."""
+
+    _fields_ = (
+        *(("text", ctypes.c_void_p), ("source", ctypes.c_void_p), ("length", ctypes.c_size_t), ("at", ctypes.c_size_t)),
+        *(("mistake", ctypes.c_char_p), ("others", ctypes.c_uint64 * 128)),
+    )
+
+
+class GrammarInC:
+    """Where a text stands in a grammar, like ``TokenGrammar``.
+
+    Raises ValueError with the place of the mistake for a bad grammar.  Guards are behind its memory.
+    """
+
+    def __init__(self, text: TextInC, source: str | bytes) -> None:
+        self._text, self._functions, self._state = text, text._functions, _Grammar()
+        self._source = source.encode() if isinstance(source, str) else source
+        size = ctypes.c_size_t(len(self._source))
+        need = self._functions.tenon_text_grammar_memory(text._text, size)
+        self._memory = np.full(-(-need // 8) + 8, 0xA5A5A5A5A5A5A5A5, np.uint64)
+        self.bytes = need
+        place = ctypes.c_void_p(self._memory.ctypes.data)
+        if self._functions.tenon_text_grammar_open(ctypes.byref(self._state), text._text, self._source, size, place):
+            raise ValueError(f"{self._state.at}: {self._state.mistake.decode()}")
+
+    def allowed(self, size: int) -> Array:
+        """The tokens that may come next, bool[size]."""
+        logits = np.zeros(size, np.float32)
+        place, count = ctypes.c_void_p(logits.ctypes.data), ctypes.c_uint32(size)
+        left = self._functions.tenon_text_grammar_mask(ctypes.byref(self._state), place, count)
+        assert (self._memory.view(np.uint8)[self.bytes :] == 0xA5).all()
+        assert left == (logits == 0).sum()
+        return np.asarray(logits == 0)
+
+    def add(self, token: int) -> bool:
+        """Go on by a token; whether the text is complete."""
+        piece = self._text.piece(token)
+        return bool(self._functions.tenon_text_grammar_add(ctypes.byref(self._state), piece, ctypes.c_size_t(len(piece))))

@@ -37,12 +37,29 @@ static long answer_twice(words_text *text, words_sampling *how, const char *cont
   return first == second && before == (long)kept && before > 0 ? first : -11;
 }
 
+/* Follows a grammar, in memory of exactly the size that is asked for, and refuses others. */
+static long follow_grammar(words_text *text, words_sampling *how, const char *prompt) {
+  static const char *const grammars[] = {"root ::= \"[\" [a-c]{2} \"]\"\n", "root ::= [", "root ::= \"\""};
+  long made[3];
+  int left = -1;
+  for (int i = 0; i < 3; i++) {
+    text->grammar = grammars[i];
+    const size_t size = words_text_memory(text, strlen(prompt));
+    void *memory = malloc(size);
+    made[i] = words_generate(text, how, prompt, -1, print, &left, memory, size);
+    free(memory);
+  }
+  text->grammar = NULL;
+  printf("\n");
+  return made[0] > 0 && made[1] == words_TEXT_GRAMMAR && made[2] == 0 ? 0 : -12;
+}
+
 /* PROMPT, the most tokens, and after how many pieces to end. */
 int main(int count, char **arguments) {
   static TENON_MEM_ALIGN(64) uint8_t network[WORDS_MUTABLE_MEM_SIZE], scratch[WORDS_ACTIVATIONS_MEM_SIZE];
   static TENON_MEM_ALIGN(64) uint8_t weights[WORDS_CONSTANT_MEM_SIZE], tables[1 << 20];
   words_sampling how = TENON_GREEDY;
-  words_text text = {tables, 0, weights, network, scratch, NULL, NULL, NULL};
+  words_text text = {tables, 0, weights, network, scratch, NULL, NULL, NULL, NULL};
   const char *const stop[] = {"never and never", NULL};
   if (count != 4 || read_all("words.weights.bin", weights, sizeof weights) != sizeof weights) return 1;
   text.tables_size = read_all("words.text.bin", tables, sizeof tables);
@@ -56,6 +73,7 @@ int main(int count, char **arguments) {
   free(memory);
   printf("\n%ld\n", made);
   if (left < 0 && answer_twice(&text, &how, arguments[1]) < 0) return 5;
+  if (left < 0 && follow_grammar(&text, &how, arguments[1]) < 0) return 6;
   text.tables_size--;
   return words_text_memory(&text, 3) != 0 ? 3 : 0;
 }

@@ -106,6 +106,8 @@ ERRORS = (
     (["a", "b"], b"one prompt"),
     ([""], b"empty or too long"),
     (["--no", "1"], b"no such option"),
+    (["--grammar", "bad.gbnf", "a"], b"the grammar has a mistake"),
+    (["--grammar", "none.gbnf", "a"], b"none.gbnf: No such file"),
 )
 
 
@@ -120,9 +122,22 @@ def test_executables_answer_text_with_text(program: Path) -> None:
                     shown = succeeded(run(program, *given, "--threads", threads, prompt))
                     assert shown.decode("utf-8", "replace") == f"{wanted}\n"
     assert succeeded(run(program, "--max-tokens", "0", stdin=PROMPT.encode())) == b"\n"
+    Path("bad.gbnf").write_text("root ::= [")
     for words, message in ERRORS:
         done = run(program, *words)
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+
+
+def test_executables_follow_grammars(program: Path) -> None:
+    """With the same tokens as Python, of a vocabulary of bytes and words, to the end of the grammar."""
+    Path("list.gbnf").write_text('root ::= "[" item ("," item){1,3} "]"\nitem ::= [a-z ]{2,4} | [0-9]+\n')
+    with tenon.Generator("words.onnx", context=60, no_tuning=True) as generator:
+        for choice in CHOICES:
+            wanted = generator.generate(PROMPT, grammar="list.gbnf", **choice).text
+            given = [w for name, value in choice.items() for w in (f"--{name.replace('_', '-')}", str(value))]
+            shown = succeeded(run(program, *given, "--grammar", "list.gbnf", PROMPT))
+            assert shown.decode() == f"{wanted}\n"
+            assert wanted.startswith("[")
 
 
 def test_entry_points_for_text(program: Path) -> None:
@@ -135,8 +150,10 @@ def test_entry_points_for_text(program: Path) -> None:
         whole = generator.generate(PROMPT, max_tokens=6)
         messages = [{"role": "system", "content": "the mat"}, {"role": "user", "content": PROMPT}]
         answer = generator.generate(messages, max_tokens=4).text
+        Path("letters.gbnf").write_text('root ::= "[" [a-c]{2} "]"\n')
+        letters = generator.generate(PROMPT, grammar="letters.gbnf").text
     shown = succeeded(subprocess.run([out, PROMPT, "6", "-1"], cwd=program.parent, capture_output=True, check=False))
-    assert shown.decode() == f"{whole.text}\n6\n{answer}\n{answer}\n"
+    assert shown.decode() == f"{whole.text}\n6\n{answer}\n{answer}\n{letters}\n"
     shown = succeeded(subprocess.run([out, PROMPT, "6", "2"], cwd=program.parent, capture_output=True, check=False))
     text, count = shown.decode("utf-8", "replace").splitlines()
     assert int(count) < 6

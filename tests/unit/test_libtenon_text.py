@@ -100,6 +100,21 @@ def test_texts_are_those_of_python(form: str, place: Path, program: Path) -> Non
                 assert shown.decode() == wanted
 
 
+GRAMMAR = 'root ::= "[" item ("," item){1,3} "]"\nitem ::= [a-z ]{2,4} | [0-9]+\n'
+
+
+def test_grammars_are_followed_as_in_python(place: Path, program: Path) -> None:
+    (place / "list.gbnf").write_text(GRAMMAR)
+    with tenon.Generator(place / "words") as generator:
+        for seed in (0, 5, 6):
+            how = {**SAMPLED, "seed": seed} if seed else {}
+            wanted = generator.generate(PROMPT, max_tokens=12, grammar=place / "list.gbnf", **how)
+            shown = succeeded(run(program, place / "words", "1", str(seed), GRAMMAR, PROMPT)).decode()
+            assert shown.startswith(f"{wanted.text}\n{len(wanted.tokens)} ")
+    done = run(program, place / "words", "1", "0", 'root ::= "a', PROMPT)
+    assert b"the grammar has a mistake at byte 11: it ends within quotes or brackets" in done.stdout
+
+
 def test_texts_on_an_emulated_aarch64(place: Path) -> None:
     needs_plain_build(place / "sdk", "it is one for this machine")
     skip_without_device("aarch64")
@@ -140,6 +155,10 @@ int main(int, char **words) {
     tenon::Generator generator{tenon::Bundle(words[1])};
     tenon::TextOptions how;
     how.max_tokens = 12;
+    how.grammar = "root ::= [a-c]{3}";
+    const std::string letters = generator.generate(words[2], how).text;
+    if (letters.size() != 3 || letters.find_first_not_of("abc") != std::string::npos) return 1;
+    how.grammar.reset();
     how.stop = {"never"};
     const tenon::Text text = generator.generate(words[2], how);
     int pieces = 0;

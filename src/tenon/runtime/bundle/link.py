@@ -41,7 +41,16 @@ IMAGES = (*READERS, "detect.c", "elements.c", "preprocess.c")
 """Images as inputs, and detections in outputs."""
 
 
-TEXT = ("text_chat.c", "text_encode.c", "text_form.c", "text_sampling.c", "text_tables.c", "text_words.c")
+TEXT = (
+    "text_automaton.c",
+    "text_chat.c",
+    "text_encode.c",
+    "text_form.c",
+    "text_grammar.c",
+    "text_sampling.c",
+    "text_tables.c",
+    "text_words.c",
+)
 """Tokens of texts, and the choice of the next token."""
 
 

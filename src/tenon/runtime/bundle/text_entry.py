@@ -11,9 +11,9 @@ from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, count
 
 SOURCES = (
     *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_sampling.h", "text_chat.h", "text_output.h"),
-    "text_generate.h",
+    *("text_grammar.h", "text_generate.h"),
     *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_chat.c"),
-    *("text_output.c", "text_generate.c"),
+    *("text_output.c", "text_grammar.c", "text_automaton.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
@@ -48,6 +48,7 @@ typedef struct {{
   int (*run)(void *runner, int entry); /* runs an entry point; NULL: in the calling thread */
   void *runner;
   const char *const *stop; /* strings before which a text ends, the last one NULL; or NULL */
+  const char *grammar;     /* in GBNF, which texts follow; NULL: that of the tables, if any; "": none */
 }} {name}_text;
 
 /* A message of a conversation, in UTF-8; the role is "system", "user" or "assistant". */
@@ -68,10 +69,11 @@ typedef struct {{
 #endif
 
 /* What functions return instead of a number: the prompt is empty, or has more tokens than fit; the tables are damaged;
-   `size` is too small; the network failed; the tables have no chat template, or it does not take these messages. */
+   `size` is too small; the network failed; the tables have no chat template, or it does not take these messages; the
+   grammar has a mistake, or allows none of the tokens. */
 enum {{
   {name}_TEXT_LONG = -1, {name}_TEXT_DAMAGED = -2, {name}_TEXT_NO_MEMORY = -3, {name}_TEXT_FAILED = -4,
-  {name}_TEXT_NO_CHAT = -5
+  {name}_TEXT_NO_CHAT = -5, {name}_TEXT_GRAMMAR = -6
 }};
 
 /* The values of sampling that the model's file recommends (greedy where it recommends none); `state` stays.  Returns 0,
@@ -162,6 +164,7 @@ static long generate(const {name}_text *text, {name}_sampling *sampling, TextReq
                        sampling->state}};
   if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return {name}_TEXT_DAMAGED;
   request.stop = text->stop;
+  request.grammar = text->grammar;
   long made = tenon_text_generate(&tables, &decoder, &how, &request, memory, size, &result);
   sampling->state = how.state;
   return made;
@@ -187,13 +190,13 @@ size_t {name}_text_memory(const {name}_text *text, size_t length) {{
   TenonText tables;
   TextDecoder decoder = decoder_of(text);
   if (tenon_text_open(&tables, text->tables, text->tables_size) != 0) return 0;
-  return tenon_text_memory(&tables, &decoder, length, text->stop);
+  return tenon_text_memory(&tables, &decoder, length, text->stop, text->grammar);
 }}
 
 long {name}_generate(const {name}_text *text, {name}_sampling *sampling, const char *prompt, long most,
                      int (*piece)(const char *piece, size_t length, void *user), void *user, void *memory,
                      size_t size) {{
-  TextRequest request = {{prompt, 0, 1, NULL, most, NULL, piece, user}};
+  TextRequest request = {{prompt, 0, 1, NULL, most, NULL, piece, user, NULL}};
   request.length = strlen(prompt);
   return generate(text, sampling, request, memory, size);
 }}
@@ -218,7 +221,7 @@ long {name}_chat(const {name}_text *text, {name}_sampling *sampling, const {name
   if (length < 0) return length;
   size_t need = {name}_text_memory(text, (size_t)length);
   if (size < need + (size_t)length) return {name}_TEXT_NO_MEMORY;
-  TextRequest request = {{NULL, 0, 0, NULL, most, kept, piece, user}};
+  TextRequest request = {{NULL, 0, 0, NULL, most, kept, piece, user, NULL}};
   request.prompt = (char *)memory + need;
   request.length = (size_t)length;
   conversation(text, messages, count, (char *)memory + need);

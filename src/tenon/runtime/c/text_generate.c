@@ -10,9 +10,23 @@ static size_t held_bytes(const TenonText *text, const char *const *stop) {
   return (tenon_text_held_bytes(stop, text->head[TEXT_LONGEST]) + 7) / 8 * 8;
 }
 
-size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t length, const char *const *stop) {
+/* Bytes of what is needed while tokens are made of a prompt or chosen. */
+static size_t work_bytes(const TenonText *text, const TextDecoder *d, size_t length) {
   size_t sampling = (size_t)d->vocabulary * (sizeof(uint64_t) + sizeof(uint32_t)), encoding = tenon_text_work(text, length);
-  return 2 * token_bytes(d) + held_bytes(text, stop) + (encoding > sampling ? encoding : sampling) + 8;
+  return ((encoding > sampling ? encoding : sampling) + 15) / 8 * 8;
+}
+
+/* The grammar that a text follows; NULL if there is none. */
+static const char *chosen_grammar(const TenonText *text, const char *given) {
+  if (given == NULL && text->head[TEXT_GRAMMAR] != 0) given = (const char *)text->base + text->head[TEXT_GRAMMAR];
+  return given != NULL && *given != 0 ? given : NULL;
+}
+
+size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t length, const char *const *stop,
+                         const char *grammar) {
+  const char *chosen = chosen_grammar(text, grammar);
+  return 2 * token_bytes(d) + held_bytes(text, stop) + work_bytes(text, d, length) +
+         (chosen != NULL ? tenon_text_grammar_memory(text, strlen(chosen)) : 0);
 }
 
 /* The entry point for the most tokens of those that are left. */
@@ -69,6 +83,7 @@ typedef struct {
   size_t count, past;
   TextOutput output;
   void *work;
+  TextGrammar *grammar; /* or NULL */
 } Generation;
 
 /* Choose up to `most` tokens, and say why there are no more; the number of them. */
@@ -80,6 +95,7 @@ static long go_on(Generation *g, long most, TextEnd *end) {
     float *logits = logits_of(d, g->tokens + g->past, (long)(g->count - g->past), (long)g->past);
     if (logits == NULL) return TENON_TEXT_FAILED;
     g->past = g->count;
+    if (g->grammar != NULL && tenon_text_grammar_mask(g->grammar, logits, d->vocabulary) == 0) return TENON_TEXT_GRAMMAR;
     uint32_t token = tenon_text_choose(g->sampling, logits, d->vocabulary, g->tokens, g->count, g->work);
     *end = TEXT_STOP;
     if (tenon_text_ends(g->text, token)) break;
@@ -89,6 +105,7 @@ static long go_on(Generation *g, long most, TextEnd *end) {
     made++;
     tenon_text_put(&g->output, piece, bytes);
     const int is_full = made != most && g->past >= (size_t)d->context;
+    if (g->grammar != NULL && tenon_text_grammar_add(g->grammar, piece, bytes)) break;
     if (!g->output.has_stopped) *end = g->output.is_ended ? TEXT_CANCELLED : is_full ? TEXT_CONTEXT : TEXT_LENGTH;
   }
   return made;
@@ -99,12 +116,23 @@ long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampl
   uint8_t *at = (uint8_t *)memory;
   uint32_t *tokens = (uint32_t *)memory, *prompt = (uint32_t *)(void *)(at + token_bytes(d));
   Generation g = {text, d, sampling, tokens, 0, 0, {request->pieces, request->user, request->stop, NULL, {0}, 0, 0, 0, 0},
-                  at + 2 * token_bytes(d) + held_bytes(text, request->stop)};
+                  at + 2 * token_bytes(d) + held_bytes(text, request->stop), NULL};
+  const char *rules = chosen_grammar(text, request->grammar);
+  TextGrammar grammar;
   g.output.held = (char *)at + 2 * token_bytes(d);
-  if (size < tenon_text_memory(text, d, request->length, request->stop)) return TENON_TEXT_NO_MEMORY;
+  if (size < tenon_text_memory(text, d, request->length, request->stop, request->grammar)) return TENON_TEXT_NO_MEMORY;
   const long count = tenon_text_encode(text, request->prompt, request->length, request->special, prompt,
                                        (size_t)d->context, g.work);
   if (count <= 0 || count >= d->context) return TENON_TEXT_LONG;
+  if (rules != NULL) {
+    g.grammar = &grammar;
+    if (tenon_text_grammar_open(&grammar, text, rules, strlen(rules),
+                                (uint8_t *)g.work + work_bytes(text, d, request->length)) != 0) {
+      result->mistake = grammar.mistake;
+      result->mistake_at = grammar.at;
+      return TENON_TEXT_GRAMMAR;
+    }
+  }
   g.count = (size_t)count;
   g.past = request->kept != NULL ? common(tokens, *request->kept, prompt, g.count) : 0;
   result->prompt = count;

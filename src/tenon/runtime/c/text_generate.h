@@ -4,6 +4,7 @@
 #define TENON_TEXT_GENERATE_H
 
 #include "text_chat.h"
+#include "text_grammar.h"
 #include "text_output.h"
 #include "text_sampling.h"
 
@@ -28,7 +29,10 @@ typedef struct {
 } TextDecoder;
 
 /* What generation returns instead of a number of tokens. */
-enum { TENON_TEXT_LONG = -1, TENON_TEXT_DAMAGED = -2, TENON_TEXT_NO_MEMORY = -3, TENON_TEXT_FAILED = -4 };
+enum {
+  TENON_TEXT_LONG = -1, TENON_TEXT_DAMAGED = -2, TENON_TEXT_NO_MEMORY = -3, TENON_TEXT_FAILED = -4,
+  TENON_TEXT_GRAMMAR = -6 /* the grammar has a mistake, or allows no token */
+};
 
 /* What to go on with, and until when. */
 typedef struct {
@@ -41,6 +45,7 @@ typedef struct {
                               first; or NULL */
   TextPieces *pieces;
   void *user;
+  const char *grammar; /* in GBNF, which the text follows; NULL: that of the tables, if any; "": none */
 } TextRequest;
 
 /* Why a text ended: by a token or a string of `stop`, after `most` tokens, because the caches are full, or because the
@@ -50,10 +55,13 @@ typedef enum { TEXT_STOP, TEXT_LENGTH, TEXT_CONTEXT, TEXT_CANCELLED } TextEnd;
 typedef struct {
   long prompt, reused; /* tokens of the prompt, and of these those that the caches had */
   TextEnd end;
+  const char *mistake; /* of the grammar, at a byte; NULL: it allowed no token */
+  size_t mistake_at;
 } TextResult;
 
 /* The bytes of working memory for a prompt of `length` bytes. */
-size_t tenon_text_memory(const TenonText *text, const TextDecoder *decoder, size_t length, const char *const *stop);
+size_t tenon_text_memory(const TenonText *text, const TextDecoder *decoder, size_t length, const char *const *stop,
+                         const char *grammar);
 
 /* Go on with a prompt; `memory` are `size` bytes at a multiple of 8.  Returns the number of tokens, or one of the numbers
    above. */

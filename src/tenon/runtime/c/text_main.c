@@ -77,6 +77,7 @@ static const char HELP[] =
     "  --top-p P               choose among the tokens whose probabilities add up to this\n"
     "  --min-p P               least probability relative to the most probable token\n"
     "  --repetition-penalty R  divides the logits of tokens that occurred\n"
+    "  --grammar FILE          the text follows this grammar in GBNF\n"
     "  --seed N                makes choices repeatable (the time)\n"
 #ifdef TENON_THREAD_POOL
     "  --threads N             threads (1)\n"
@@ -99,11 +100,24 @@ static int run(void *runner, int entry) {
 }
 #endif
 
-static const char *standard_input(void) {
+static Growing content(FILE *file) {
   Growing text = {NULL, 0, 0};
   char part[1 << 12];
-  for (size_t size; (size = fread(part, 1, sizeof part, stdin)) > 0;) add(&text, part, size);
+  for (size_t size; (size = fread(part, 1, sizeof part, file)) > 0;) add(&text, part, size);
   add(&text, "", 0);
+  return text;
+}
+
+static const char *file_content(const char *path) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) fail(strerror(errno), path);
+  const Growing text = content(file);
+  if (ferror(file) || fclose(file) != 0) fail("it cannot be read", path);
+  return text.text;
+}
+
+static const char *standard_input(void) {
+  Growing text = content(stdin);
   while (text.size > 0 && text.text[text.size - 1] == '\n') text.text[--text.size] = 0;
   return text.text;
 }
@@ -138,6 +152,7 @@ static void check(long made) {
   switch (made) {
     case OF_BUNDLE(_TEXT_LONG): fail("the prompt is empty or too long", "");
     case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
+    case OF_BUNDLE(_TEXT_GRAMMAR): fail("the grammar has a mistake, or allows no token", "");
     case OF_BUNDLE(_TEXT_NO_CHAT): fail("the model has no chat template, or it takes no message of the system", "--chat");
     default: break;
   }
@@ -185,7 +200,8 @@ static void complete(const OF_BUNDLE(_text) *text, OF_BUNDLE(_sampling) *how, co
 
 int main(int count, char **arguments) {
   const char **stop = calloc((size_t)count + 1, sizeof *stop), *prompt = NULL;
-  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL, stop};
+  OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch, NULL, NULL, stop,
+                          NULL};
   OF_BUNDLE(_sampling) how = TENON_GREEDY;
   Conversation talk = {&text, &how, -1, NULL, NULL, 0, 0, 0, NULL};
   int stops = 0, chat = 0;
@@ -208,6 +224,7 @@ int main(int count, char **arguments) {
     if (strcmp(option, "--max-tokens") == 0) talk.most = (long)number(option, value, 0, 1e9);
     else if (strcmp(option, "--stop") == 0) stop[stops++] = value;
     else if (strcmp(option, "--system") == 0) talk.system = value;
+    else if (strcmp(option, "--grammar") == 0) text.grammar = file_content(value);
     else if (strcmp(option, "--temperature") == 0) how.temperature = number(option, value, 0, 100);
     else if (strcmp(option, "--top-k") == 0) how.top_k = (uint32_t)number(option, value, 0, 1e9);
     else if (strcmp(option, "--top-p") == 0) how.top_p = number(option, value, 0, 1);

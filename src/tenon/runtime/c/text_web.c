@@ -29,9 +29,10 @@ static int give(const char *piece, size_t length, void *user) {
 /* Of web_library.c: memory that was allocated so far stays. */
 void tenon_web_keep(void);
 
-enum { TOKEN_BYTES = 16 }; /* of a conversation that fills the caches, on average at most */
+/* Bytes of a token in a conversation that fills the caches, on average at most; and of a grammar that it may follow. */
+enum { TOKEN_BYTES = 16, GRAMMAR_BYTES = 1 << 14 };
 
-static OF_BUNDLE(_text) text = {tenon_text_tables, 0, tenon_weights, network, scratch, NULL, NULL, NULL};
+static OF_BUNDLE(_text) text = {tenon_text_tables, 0, tenon_weights, network, scratch, NULL, NULL, NULL, NULL};
 static OF_BUNDLE(_sampling) how = TENON_GREEDY;
 
 /* How tokens are chosen from now on. */
@@ -44,6 +45,9 @@ EXPORT("sampling") void tenon_web_sampling(double temperature, uint32_t top_k, d
   how.repetition_penalty = (float)repetition_penalty;
   how.state = seed;
 }
+
+/* The grammar in GBNF, which a zero ends, that texts follow from now on; NULL: that of the tables, if any. */
+EXPORT("grammar") void tenon_web_grammar(const char *grammar) { text.grammar = grammar; }
 
 /* Go on with a prompt, which a zero ends, by at most `most` tokens (-1: any number); returns what the entry point of the
    bundle does. */
@@ -60,7 +64,13 @@ static size_t conversation_size, kept;
 /* To be called before anything else is allocated; 0 if there is not enough memory. */
 EXPORT("begin_chat") int tenon_web_begin_chat(void) {
   text.tables_size = tenon_text_tables_size;
-  conversation_size = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT)) + TOKEN_BYTES * BYTES_OF(CONTEXT);
+  static char longest[GRAMMAR_BYTES];
+  memset(longest, '#', sizeof longest - 1);
+  const size_t usual = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT));
+  text.grammar = longest;
+  const size_t most = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT));
+  text.grammar = NULL;
+  conversation_size = (most > usual ? most : usual) + TOKEN_BYTES * BYTES_OF(CONTEXT);
   conversation = malloc(conversation_size);
   tenon_web_keep();
   return conversation != NULL;

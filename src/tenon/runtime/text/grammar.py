@@ -14,6 +14,9 @@ from tenon.input_file import printable, read_regular
 from tenon.network.graph.dtype import Array
 from tenon.runtime.text.tokenizer import TextTokenizer
 
+_WHOLE = '%llguidance {"no_forcing": true}\n'
+"""Lets the library allow all tokens that a grammar does: where one text must follow, it would allow only the first of
+the tokens that the tokenizer makes of that text, which may begin with a space."""
 ANY_JSON: Mapping[str, Any] = {"type": "object"}
 """The schema of any JSON object."""
 
@@ -73,11 +76,9 @@ def read_grammar(path: Path) -> str:
         case ".json":
             return schema_grammar(text, printable(path))
         case ".lark":
-            return str(library.LLMatcher.grammar_from_lark(text))
+            return str(library.LLMatcher.grammar_from_lark(text if "%llguidance" in text else _WHOLE + text))
         case ".gbnf":
-            from llguidance.gbnf_to_lark import gbnf_to_lark
-
-            return str(library.LLMatcher.grammar_from_lark(gbnf_to_lark(text)))
+            return rules_grammar(text, printable(path))
     raise InputError(f"{printable(path)}: a grammar is a JSON schema (.json), Lark (.lark) or GBNF (.gbnf)")
 
 
@@ -89,7 +90,20 @@ def schema_grammar(schema: str | Mapping[str, Any], source: str = "grammar") -> 
         raise InputError(f"{source}: the schema is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{source}: a schema is a JSON object")
-    return str(_library().LLMatcher.grammar_from_json_schema(content, overrides={"whitespace_flexible": False}))
+    own = {**content, "x-guidance": {"whitespace_flexible": False}}
+    return str(_library().LLMatcher.grammar_from_lark(f"{_WHOLE}start: %json {json.dumps(own)}\n"))
+
+
+def rules_grammar(text: str, source: str = "grammar") -> str:
+    """The grammar that is written in GBNF.  Raises InputError for one that is damaged."""
+    library = _library()
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        rules = gbnf_to_lark(text)
+    except Exception as error:  # the library raises no other kind
+        raise InputError(f"{source}: {error}") from error
+    return str(library.LLMatcher.grammar_from_lark(rules.replace("%llguidance {}\n", _WHOLE, 1)))
 
 
 class _Tokens:

@@ -7,6 +7,8 @@ and the numbers hold their offsets.  All numbers are in the byte order of the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from os.path import commonprefix
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +23,7 @@ from tenon.runtime.text.token_bytes import token_bytes, vocabulary
 from tenon.runtime.text.tokenizer import damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
 
-MAGIC, VERSION = 0x58544E54, 2
+MAGIC, VERSION = 0x58544E54, 3
 NONE = 0xFFFFFFFF
 BYTE_PAIRS, CHARACTER_PAIRS, UNIGRAM, WORD_PIECES = range(4)
 _KINDS = {"BPE": CHARACTER_PAIRS, "Unigram": UNIGRAM, "WordPiece": WORD_PIECES}
@@ -39,7 +41,7 @@ HEAD = (
     *("pair_mask", "pair_slots", "pairs", "byte_tokens", "scores", "special_count", "special_rows", "special_bits"),
     *("first", "first_tokens", "last", "last_tokens", "ends", "end_tokens", "longest_word"),
     *("form_pages", "form_numbers", "form_entries", "form_points", "form_pair_count", "form_pairs"),
-    *("chat", "chat_texts", "sampling"),
+    *("chat", "chat_texts", "sampling", "deepest", "order_count", "order", "common", "grammar"),
 )
 """The names of the numbers at the beginning."""
 
@@ -88,6 +90,7 @@ class _Tables:
         self._put_added(normal)
         self._put_around()
         self._put_list("ends", "end_tokens", ends)
+        self._put_order(ends)
         self._put_sampling(sampling)
         if chat is not None:
             self._put_chat(chat)
@@ -265,6 +268,18 @@ class _Tables:
         self._head["special_count"] = len(rows)
         self._add_section("special_rows", np.array(rows, np.uint32))
         self._add_section("special_bits", bits)
+
+    def _put_order(self, ends: Sequence[int]) -> None:
+        """Tokens that a grammar may allow, in the order of their bytes, and with how many bytes (255 at most) each begins
+        as the one before."""
+        without = {each["id"] for each in self._added if each.get("special")}.union(ends)
+        tokens = [token for token, piece in enumerate(self._pieces) if piece and token not in without]
+        tokens.sort(key=self._pieces.__getitem__)
+        pieces = [self._pieces[token] for token in tokens]
+        common = [len(commonprefix([first, second])) for first, second in pairwise([b"", *pieces])]
+        self._head["deepest"] = max(map(len, pieces), default=0)
+        self._put_list("order_count", "order", tokens)
+        self._add_section("common", np.minimum(common, 255).astype(np.uint8))
 
     def _put_around(self) -> None:
         """The tokens in front of and behind every text."""

@@ -398,9 +398,10 @@ typedef struct TenonTextOptions {
   int64_t penalty_window; /* tokens that penalties look at */
   int64_t seed;           /* makes choices repeatable; negative: another one each time */
   const char *const *stop; /* NULL-terminated: strings before which the text ends; or NULL */
+  const char *grammar;     /* in GBNF, which the text follows; NULL: that of the bundle, if any; "": none */
 } TenonTextOptions;
 
-#define TENON_TEXT_OPTIONS_INIT {sizeof(TenonTextOptions), -1, -1, -1, -1, -1, 0, 0, -1, -1, -1, NULL}
+#define TENON_TEXT_OPTIONS_INIT {sizeof(TenonTextOptions), -1, -1, -1, -1, -1, 0, 0, -1, -1, -1, NULL, NULL}
 
 /* Why a text ended: by itself or a string of `stop`, by max_tokens, because the caches are full, or by the program. */
 typedef enum TenonFinish { TENON_STOP = 0, TENON_LENGTH = 1, TENON_CONTEXT = 2, TENON_CANCELLED = 3 } TenonFinish;

@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -330,6 +331,7 @@ struct TextOptions {
   double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stop;
+  std::optional<std::string> grammar; /* in GBNF; none: that of the bundle, if any */
 };
 
 struct Message {
@@ -419,6 +421,7 @@ class Generator {
     given.penalty_window = options.penalty_window;
     given.seed = options.seed;
     given.stop = stop.data();
+    given.grammar = options.grammar ? options.grammar->c_str() : nullptr;
     State state{{}, std::move(piece), nullptr};
     TenonTextResult result;
     check(call(&given, take, &state, &result));

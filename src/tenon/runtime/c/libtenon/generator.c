@@ -180,8 +180,8 @@ static long most_tokens(const TenonTextOptions *options) {
 }
 
 /* Memory for a text of so many bytes, with room for `more` behind it, which begins with the tokens of the last one. */
-static TenonStatus take_memory(Generator *g, size_t length, const char *const *stop, size_t more, size_t *need) {
-  *need = tenon_text_memory(&g->text, &g->decoder, length, stop);
+static TenonStatus take_memory(Generator *g, size_t length, const TextRequest *request, size_t more, size_t *need) {
+  *need = tenon_text_memory(&g->text, &g->decoder, length, request->stop, request->grammar);
   if (*need + more <= g->memory_bytes) return TENON_OK;
   uint8_t *memory = realloc(g->memory, *need + more);
   if (memory == NULL) return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for a text", g->engine->bundle->about.name);
@@ -190,23 +190,26 @@ static TenonStatus take_memory(Generator *g, size_t length, const char *const *s
   return TENON_OK;
 }
 
-static TenonStatus ended(Generator *g, long made) {
+static TenonStatus ended(Generator *g, long made, const TextResult *about) {
   const char *name = g->engine->bundle->about.name;
   if (made >= 0) return TENON_OK;
   if (made == TENON_TEXT_LONG)
     return tn_fail(TENON_WRONG_SIZE, "%s: the prompt is empty or leaves no room among the %ld tokens of the caches", name,
                    g->decoder.context);
+  if (made == TENON_TEXT_GRAMMAR && about->mistake != NULL)
+    return tn_fail(TENON_INVALID_ARGUMENT, "the grammar has a mistake at byte %zu: %s", about->mistake_at, about->mistake);
+  if (made == TENON_TEXT_GRAMMAR) return tn_fail(TENON_RUN_FAILED, "%s: the grammar allows none of the tokens", name);
   if (g->status != TENON_OK) return g->status;
   return tn_fail(TENON_RUN_FAILED, "%s: the caches have no room for a run", name);
 }
 
 /* Generate, with the prompt of the request. */
 static TenonStatus generate(Generator *g, TextRequest *request, TenonSampling *how, size_t bytes, TenonTextResult *result) {
-  TextResult about = {0, 0, TEXT_STOP};
+  TextResult about = {0, 0, TEXT_STOP, NULL, 0};
   g->status = TENON_OK;
   request->kept = &g->kept;
   const long made = tenon_text_generate(&g->text, &g->decoder, how, request, g->memory, bytes, &about);
-  const TenonStatus status = ended(g, made);
+  const TenonStatus status = ended(g, made, &about);
   if (status != TENON_OK || result == NULL) return status;
   *result = (TenonTextResult){.tokens = made, .prompt_tokens = about.prompt, .reused_tokens = about.reused,
                               .finish = (TenonFinish)about.end};
@@ -235,8 +238,9 @@ TenonStatus tenon_generator_generate(TenonGenerator *handle, const char *prompt,
   if (prompt == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_generator_generate: the prompt is NULL");
   TenonStatus status = enter(g, given, piece, &options, &how);
   if (status != TENON_OK) return status;
-  TextRequest request = {prompt, strlen(prompt), 1, options.stop, most_tokens(&options), NULL, piece, context};
-  status = take_memory(g, request.length, options.stop, 0, &need);
+  TextRequest request = {prompt, strlen(prompt), 1, options.stop, most_tokens(&options), NULL, piece, context,
+                         options.grammar};
+  status = take_memory(g, request.length, &request, 0, &need);
   if (status == TENON_OK) status = generate(g, &request, &how, need, result);
   tn_engine_leave(g->engine);
   return status;
@@ -258,7 +262,7 @@ static TenonStatus answer(Generator *g, const TextMessage *messages, size_t coun
   size_t need;
   const long length = tenon_text_conversation(&g->text, messages, count, NULL);
   if (length < 0) return no_conversation(g, length);
-  const TenonStatus status = take_memory(g, (size_t)length, request->stop, (size_t)length, &need);
+  const TenonStatus status = take_memory(g, (size_t)length, request, (size_t)length, &need);
   if (status != TENON_OK) return status;
   char *text = (char *)g->memory + need;
   request->prompt = text;
@@ -278,7 +282,7 @@ TenonStatus tenon_generator_chat(TenonGenerator *handle, const TenonMessage *mes
   if (missing) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_generator_chat: a message is NULL");
   TenonStatus status = enter(g, given, piece, &options, &how);
   if (status != TENON_OK) return status;
-  TextRequest request = {NULL, 0, 0, options.stop, most_tokens(&options), NULL, piece, context};
+  TextRequest request = {NULL, 0, 0, options.stop, most_tokens(&options), NULL, piece, context, options.grammar};
   status = answer(g, messages, count, &request, &how, result);
   tn_engine_leave(g->engine);
   return status;
@@ -295,7 +299,8 @@ TenonStatus tenon_generator_tokens(TenonGenerator *handle, const char *text, int
   TenonStatus status = tn_engine_take(g->handle, &engine);
   if (status != TENON_OK) return status;
   const size_t length = strlen(text);
-  status = take_memory(g, length, NULL, 0, &need);
+  const TextRequest request = {text, length, special, NULL, 0, NULL, NULL, NULL, ""};
+  status = take_memory(g, length, &request, 0, &need);
   if (status == TENON_OK) {
     uint8_t *work = g->memory + need - tenon_text_work(&g->text, length);
     work -= (uintptr_t)work % sizeof(uint64_t);

@@ -104,6 +104,7 @@ $("form").onsubmit = (event) => {
     topK: number("topk", 0),
     topP: number("topp", 1),
     penalty: number("penalty", 1),
+    grammar: $("grammar").value.trim(),
     seed: number("seed", (Math.random() * 2 ** 32) >>> 0),
   });
 };

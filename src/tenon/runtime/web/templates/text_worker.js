@@ -1,6 +1,6 @@
 // Generates text in a worker thread: the module blocks it until the text ends.
 
-const REASONS = { "-1": "the prompt is empty or too long", "-3": "there is not enough memory", "-5": "the model takes no message of the system" };
+const REASONS = { "-1": "the prompt is empty or too long", "-3": "there is not enough memory", "-6": "the grammar has a mistake, or allows no token", "-5": "the model takes no message of the system" };
 const encoder = new TextEncoder();
 let exported;
 
@@ -30,9 +30,10 @@ function putMessages(messages) {
 
 /** Go on with a prompt, or answer messages: pieces are posted as they come, then the number of tokens and the time, or an
  * error. */
-function generate({ prompt, messages, most, temperature, topK, topP, penalty, seed }) {
+function generate({ prompt, messages, most, temperature, topK, topP, penalty, seed, grammar }) {
   exported.reset();
   exported.sampling(temperature, topK, topP, penalty, seed);
+  exported.grammar(grammar ? put(grammar) : 0);
   const place = messages ? putMessages(messages) : put(prompt);
   const began = performance.now();
   const count = messages ? exported.chat(place, messages.length, most) : exported.generate(place, most);

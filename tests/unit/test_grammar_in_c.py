@@ -1,0 +1,286 @@
+"""Grammars in C allow the same tokens as in Python, over each kind of tokenizer."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libtenon import CLIENTS, needed, run, succeeded
+from tenon.errors import InputError
+from tenon.network.graph.graph import Array
+from tenon.runtime.bundle.link import TEXT
+from tenon.runtime.sdk.libtenon import RUNTIME
+from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, rules_grammar, schema_grammar
+from tenon.runtime.text.schema_rules import schema_rules
+from tenon.runtime.text.text_tables import text_tables
+from tenon.runtime.text.tokenizer import TextTokenizer
+from test_text_in_c import DEFINITIONS
+from text_in_c import GrammarInC, TextInC, library
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("llguidance")
+
+END = 5
+"""The token that ends a text, which may be a byte: then it never stands for that byte."""
+
+GRAMMARS = {
+    "words": 'root ::= "yes" | "no"\n',
+    "lists": '# items\nroot ::= "[" (item ("," item)*)? "]"\nitem ::= [a-c]+ | num\nnum ::= "-"? ("0" | [1-9] [0-9]*)\n',
+    "JSON": r"""root ::= object
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" (string ":" value ("," string ":" value)*)? "}"
+array ::= "[" (value ("," value)*)? "]"
+string ::= "\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}))* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
+""",
+    "lines": 'root ::= line{2,3}\nline ::= [^\\n]{1,5} "\\n"\n',
+    "characters": 'root ::= [\u00e9-\u4f70]+ "\U0001f600" .? "x"\n',
+    "brackets": 'root ::= "(" root ")" | "x"\n',
+    "repetitions": 'root ::= "a"? "b"{0,2} "c"{2,} "d"{3} ("e"\n | "f" | "")\n',
+    "empty loops": 'root ::= ("a"? "b"*)* ("c"? | "d"){0,3} "e"\n',
+}
+
+
+def thing(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **others}
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "anything": {},
+    "objects": {"type": "object"},
+    "pets": thing(
+        {"name": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+        required=["name", "age"],
+        additionalProperties=False,
+    ),
+    "optional": thing({"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "null"}}, required=["b"]),
+    "all optional": thing({"a": {"type": "integer"}, "ab": {"type": "boolean"}}, additionalProperties=False),
+    "more": thing({"a": {"type": "integer"}, "ab": {"type": "null"}}, additionalProperties={"type": "string"}),
+    "undescribed": thing({"a": {}}, required=["z"]),
+    "names": thing({"\u00e9": {"type": "integer"}, "\u00e9a": {}, "": {}}, required=["\u00e9"]),
+    "none": {"type": "object", "additionalProperties": False},
+    "some": {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 3},
+    "few": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+    "rows": {"type": "array", "prefixItems": [{"type": "null"}, {"type": "boolean"}], "minItems": 1, "maxItems": 4},
+    "pairs": {"type": "array", "prefixItems": [{"type": "null"}, {}], "items": False, "minItems": 2},
+    "longer": {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "integer"}, "minItems": 3},
+    "lengths": {"type": "string", "minLength": 2, "maxLength": 5},
+    "types": {"type": ["string", "null", "integer"]},
+    "values": {"enum": ['\u00e9\n/"\x7f', "b", 1, 1.5, {"x": [1, 2]}, None, True]},
+    "of types": {"enum": ["b", 1, 2.5, True], "type": ["integer", "boolean"]},
+    "any of": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"const": 3}}]},
+    "recursive": {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": thing(
+                {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+                required=["v"],
+                additionalProperties=False,
+            )
+        },
+    },
+    "itself": thing({"x": {"$ref": "#"}}, additionalProperties=False),
+    "without type": {"properties": {"a": {"type": "integer"}}, "maxItems": 2},
+    "between": {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 10},
+    **{
+        f"from {low} to {high}": {"type": "integer"}
+        | ({} if low is None else {"minimum": low})
+        | ({} if high is None else {"maximum": high})
+        for low, high in (
+            *((-5, 5), (-120, -7), (7, 7), (13, 2045), (1000, 1001)),
+            *((0, None), (None, 0), (-3, None), (None, -12), (None, 250)),
+        )
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return library(tmp_path_factory.mktemp("grammars"))
+
+
+@cache
+def tokenizer(name: str) -> tuple[TextTokenizer, bytes, TokenGrammars]:
+    made = TextTokenizer(DEFINITIONS[name])
+    return made, text_tables(made.definition, [END]), TokenGrammars(made, (END,), len(made.pieces) + 3)
+
+
+def allowed_in_python(grammar: TokenGrammar, size: int) -> Array:
+    try:
+        return grammar.allowed()
+    except InputError:  # the vocabulary has no token that could follow
+        return np.zeros(size, np.bool_)
+
+
+def compare(name: str, python: str, rules: str, functions: ctypes.CDLL, seed: int) -> str:
+    """Go on with tokens by a seed, and compare all that may come after each; the text."""
+    own, tables, grammars = tokenizer(name)
+    text, size = TextInC(functions, tables), len(own.pieces) + 3
+    first, second, rng = grammars.parse(python), GrammarInC(text, rules), np.random.default_rng(seed)
+    tokens = list[int]()
+    for _ in range(50):
+        allowed = second.allowed(size)
+        so_far = own.bytes_of(tokens)
+        assert np.flatnonzero(allowed ^ allowed_in_python(first, size)).tolist() == [], so_far
+        choice = np.flatnonzero(allowed)
+        if len(choice) > 1 and rng.random() < 0.9:
+            choice = choice[choice != END]
+        signs = [3.0 if set(own.pieces[i]) & set(b'",:]})') else 0.2 if max(own.pieces[i]) > 127 else 1 for i in choice]
+        token = int(rng.choice(choice, p=np.array(signs) / sum(signs))) if len(choice) else END
+        if token == END:
+            return "ended"
+        tokens.append(token)
+        complete = second.add(token)
+        assert complete == first.add(token), own.bytes_of(tokens)
+        if complete:
+            return "complete"
+    return "long"
+
+
+FEW = ("own", "sentence pieces")
+NAMES = [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in DEFINITIONS]
+
+
+@pytest.mark.parametrize("rules", GRAMMARS)
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_are_those_of_python(name: str, rules: str, functions: ctypes.CDLL) -> None:
+    python = rules_grammar(GRAMMARS[rules])
+    for seed in range(4):
+        compare(name, python, GRAMMARS[rules], functions, seed)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_each_kind_of_tokenizer(name: str, functions: ctypes.CDLL) -> None:
+    """All grammars of the kinds that the tests by name leave to the slow ones, once each."""
+    for text in GRAMMARS.values():
+        compare(name, rules_grammar(text), text, functions, 9)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_schemas(schema: str, functions: ctypes.CDLL) -> None:
+    python, rules = schema_grammar(SCHEMAS[schema]), schema_rules(SCHEMAS[schema])
+    ends = {compare("own", python, rules, functions, seed) for seed in range(8)}
+    assert ends & {"ended", "complete"} or schema in ("anything", "objects", "without type", "undescribed")
+    compare("sentence pieces", python, rules, functions, 0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("", "0: the rule root is not there"),
+        ('root ::= "a', "11: it ends within quotes"),
+        ("root ::= [b-a]", "13: the range has its larger character first"),
+        ("root ::= other", "9: the rule is not there"),
+        ('root ::= "a"\nroot ::= "b"', "13: the rule is there twice"),
+        ('root ::= root "a"', "0: the rule begins with itself"),
+        ('root ::= a\na ::= "x"? b\nb ::= ("y" | a)', "0: the rule begins with itself"),
+        ('root = "a"', "5: '::=' is missing"),
+        ('root ::= ("a"', "13: ')' is missing"),
+        ('root ::= "a")', "12: it cannot be read from here"),
+        ('root ::= "a"{3', "14: '}' is missing"),
+        ('root ::= "a"{,3}', "13: a number is missing"),
+        ('root ::= "a"{3,2}', "17: the smaller number of a repetition is the second"),
+        ('root ::= "a"{99999}', "the numbers"),
+        ('root ::= "\\q"', "11: no character follows the backslash"),
+        ('root ::= "\\uD800"', "16: it is no character"),
+        ('root ::= "\\x0"', "13: a hexadecimal digit is missing"),
+        ('root ::= (("a"{400}){400}){400}', "it is too large"),
+        (f"root ::= {'(' * 200}", "109: it has too many parentheses"),
+    ],
+)
+def test_mistakes(rules: str, message: str, functions: ctypes.CDLL) -> None:
+    text = TextInC(functions, tokenizer("own")[1])
+    with pytest.raises(ValueError, match=r"^\d+: ") as caught:
+        GrammarInC(text, rules)
+    assert ("it is too large" if message == "the numbers" else message) in str(caught.value)
+
+
+def test_deep_texts_end_before_memory_does(functions: ctypes.CDLL) -> None:
+    """Brackets are opened until no more fit, and can be closed then; states are forgotten many times on the way."""
+    own, tables, _ = tokenizer("own")
+    grammar, size = GrammarInC(TextInC(functions, tables), GRAMMARS["brackets"]), len(own.pieces)
+    opened, byte = 0, {own.pieces[i]: i for i in range(256)}
+    while grammar.allowed(size)[byte[b"("]]:
+        assert not grammar.add(byte[b"("])
+        opened += 1
+    assert 5000 < opened < 60000
+    assert not grammar.add(byte[b"x"])
+    assert [grammar.add(byte[b")"]) for _ in range(opened)] == [False] * (opened - 1) + [True]
+
+
+def test_long_texts_of_many_states(functions: ctypes.CDLL) -> None:
+    """A list of words that are longer together than there is memory for states."""
+    rng = random.Random(3)
+    words = sorted({"".join(rng.choice("abcdefgh") for _ in range(9)) for _ in range(400)})
+    rules = f"root ::= ({' | '.join(json.dumps(word) for word in words)})+ {json.dumps('.')}\n"
+    own, tables, _ = tokenizer("own")
+    grammar, byte = GrammarInC(TextInC(functions, tables), rules), {own.pieces[i]: i for i in range(256)}
+    for word in [rng.choice(words) for _ in range(300)]:
+        for at, letter in enumerate(word):
+            following = {other[at] for other in words if other.startswith(word[:at])}
+            allowed = grammar.allowed(256)
+            assert {own.pieces[i].decode() for i in np.flatnonzero(allowed)} - {"."} == following
+            grammar.add(byte[letter.encode()])
+    assert grammar.add(byte[b"."])
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "string", "pattern": "a"}, "lack the keyword pattern of the type string"),
+        ({"type": "number", "minimum": 1}, "lack the keyword minimum of the type number"),
+        ({"minimum": 1}, "limits of numbers without the type integer"),
+        ({"allOf": [{}, {}]}, "allOf with several schemas"),
+        ({"anyOf": [{}], "type": "string"}, "the keyword type beside anyOf"),
+        ({"$ref": "other.json"}, "the reference other.json to another file"),
+        ({"$ref": "#/$defs/x"}, "nothing at #/\\$defs/x"),
+        ({"enum": []}, "a schema that has no values"),
+        ({"type": "objekt"}, "a type 'objekt', which JSON lacks"),
+        ({"type": "object", "properties": {'"': {}}}, "whose name has an escaped character"),
+        ({"type": "string", "maxLength": 5000}, "lengths above 2000"),
+        ({"type": "array", "items": {"enum": 3}}, "the schema is damaged"),
+        ({"type": "object", "required": ["a"], "additionalProperties": False}, "the property a, which is required"),
+    ],
+)
+def test_schemas_that_have_no_form(schema: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        schema_rules(schema)
+
+
+PIECES = ('"a"', '"\\x41', "[^", "]", "-", "(", ")", "|", "*", "+", "?", "{2,3}", "{0}", "root", " ::= ", "b", "\n", "#", ".")
+"""What damaged grammars are made of."""
+
+
+def damaged(rng: random.Random) -> bytes:
+    if rng.random() < 0.5:
+        text = "root ::= " + " ".join(rng.choice(PIECES) for _ in range(rng.randrange(20)))
+        return text.encode() + b"\nb ::= [a-z] | root\n"
+    content = bytearray(rng.choice([*GRAMMARS.values()]).encode())
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(len(content))
+        content[at : at + rng.randrange(3)] = rng.choice([b"", bytes([rng.randrange(256)]), *(p.encode() for p in PIECES)])
+    return bytes(content)
+
+
+def test_damaged_grammars_under_sanitizers(tmp_path: Path) -> None:
+    """No report, whatever the text of a grammar is, and whatever tokens follow (TENON_FUZZ: how many)."""
+    rng, count = random.Random(6), int(os.environ.get("TENON_FUZZ", "3000"))
+    texts = [text for text in (damaged(rng) for _ in range(count)) if b"\0" not in text]
+    (tmp_path / "grammars").write_bytes(b"\0".join(texts) + b"\0")
+    (tmp_path / "tables").write_bytes(tokenizer("own")[1])
+    sources = [CLIENTS / "grammar_texts.c", *(RUNTIME / name for name in TEXT)]
+    flags = ("-std=c99", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I", RUNTIME)
+    succeeded(run(needed("gcc"), *flags, *sources, "-o", tmp_path / "program", "-lm"))
+    shown = succeeded(run(tmp_path / "program", tmp_path / "tables", tmp_path / "grammars"))
+    read, refused = map(int, shown.split())
+    assert read + refused == len(texts)
+    assert read > 100
+    assert refused > 300
