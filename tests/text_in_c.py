@@ -138,4 +138,6 @@ class GrammarInC:
     def add(self, token: int) -> bool:
         """Go on by a token; whether the text is complete."""
         piece = self._text.piece(token)
-        return bool(self._functions.tenon_text_grammar_add(ctypes.byref(self._state), piece, ctypes.c_size_t(len(piece))))
+        return bool(
+            self._functions.tenon_text_grammar_add(ctypes.byref(self._state), piece, ctypes.c_size_t(len(piece)))
+        )

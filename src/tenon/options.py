@@ -275,6 +275,9 @@ class Options:
     bf16 take half the memory, int8, with a scale for each key and each value of a head, a little more than a
     quarter."""
 
+    grammar: str = ""
+    """A grammar in GBNF that the texts of a language model follow, in programs too, unless another one is given."""
+
     preprocess: dict[str, Any] = field(default_factory=dict)
     """Image preprocessing, overriding that of the model: fields of ``graph.preprocessing.Preprocessing``."""
 
@@ -367,7 +370,20 @@ class Options:
 
 
 NOT_IN_BANNER = frozenset(
-    {"target", "name", "prefix", "obfuscate", "labels", "emit", "verify", "compiler", "cache", "tuning", "no_tuning"}
+    {
+        "target",
+        "name",
+        "prefix",
+        "obfuscate",
+        "labels",
+        "grammar",
+        "emit",
+        "verify",
+        "compiler",
+        "cache",
+        "tuning",
+        "no_tuning",
+    }
 )
 """Options that do not affect the generated code, or are stated elsewhere in the banner."""
 
@@ -423,6 +439,7 @@ class OptionKeywords(TypedDict, total=False):
     context: int | None
     sequences: int | None
     cache_type: CacheType | None
+    grammar: str | None
     preprocess: dict[str, Any] | None
     head: dict[str, Any] | None
     labels: list[str] | tuple[str, ...] | None

@@ -269,7 +269,7 @@ def _compiled(
     expected = partial(_answer, graphs[0], arithmetic)
     about = (origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected, decoding)
     placement = None if chosen.obfuscate else graphs[0].placement
-    text = imported.text if imported.text is None or rewind is None else replace(imported.text, rewind=rewind)
+    text = imported.text and replace(imported.text, rewind=rewind, grammar=chosen.grammar)
     return Bundle(first, unit, compilation, *about, placement=placement, text=text)
 
 

@@ -22,7 +22,7 @@ from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, rules_gramma
 from tenon.runtime.text.schema_rules import schema_rules
 from tenon.runtime.text.text_tables import text_tables
 from tenon.runtime.text.tokenizer import TextTokenizer
-from test_text_in_c import DEFINITIONS
+from text_definitions import DEFINITIONS
 from text_in_c import GrammarInC, TextInC, library
 
 pytest.importorskip("tokenizers")
@@ -33,7 +33,11 @@ END = 5
 
 GRAMMARS = {
     "words": 'root ::= "yes" | "no"\n',
-    "lists": '# items\nroot ::= "[" (item ("," item)*)? "]"\nitem ::= [a-c]+ | num\nnum ::= "-"? ("0" | [1-9] [0-9]*)\n',
+    "lists": """# items
+root ::= "[" (item ("," item)*)? "]"
+item ::= [a-c]+ | num
+num ::= "-"? ("0" | [1-9] [0-9]*)
+""",
     "JSON": r"""root ::= object
 value ::= object | array | string | number | "true" | "false" | "null"
 object ::= "{" (string ":" value ("," string ":" value)*)? "}"
@@ -255,7 +259,27 @@ def test_schemas_that_have_no_form(schema: dict[str, Any], message: str) -> None
         schema_rules(schema)
 
 
-PIECES = ('"a"', '"\\x41', "[^", "]", "-", "(", ")", "|", "*", "+", "?", "{2,3}", "{0}", "root", " ::= ", "b", "\n", "#", ".")
+PIECES = (
+    '"a"',
+    '"\\x41',
+    "[^",
+    "]",
+    "-",
+    "(",
+    ")",
+    "|",
+    "*",
+    "+",
+    "?",
+    "{2,3}",
+    "{0}",
+    "root",
+    " ::= ",
+    "b",
+    "\n",
+    "#",
+    ".",
+)
 """What damaged grammars are made of."""
 
 
@@ -266,7 +290,9 @@ def damaged(rng: random.Random) -> bytes:
     content = bytearray(rng.choice([*GRAMMARS.values()]).encode())
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(content))
-        content[at : at + rng.randrange(3)] = rng.choice([b"", bytes([rng.randrange(256)]), *(p.encode() for p in PIECES)])
+        content[at : at + rng.randrange(3)] = rng.choice(
+            [b"", bytes([rng.randrange(256)]), *(p.encode() for p in PIECES)]
+        )
     return bytes(content)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from real import DIGITS
 from tenon.cli import main
 from tenon.errors import InputError, TenonWarning
 from tenon.runtime.generation.generator import SamplingKeywords
+from tenon.runtime.text.grammar import read_rules
 from text_models import written_model
 
 pytest.importorskip("tokenizers")
@@ -138,6 +140,28 @@ def test_executables_follow_grammars(program: Path) -> None:
             shown = succeeded(run(program, *given, "--grammar", "list.gbnf", PROMPT))
             assert shown.decode() == f"{wanted}\n"
             assert wanted.startswith("[")
+
+
+def test_grammars_of_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    """Followed by Python, the program and libtenon's tables unless another one is given."""
+    printed(
+        capsys, "compile", "words.onnx", "-o", "cats", "--context", "60", "--grammar", "answer.json", "--emit", "exe"
+    )
+    assert succeeded(run(Path("cats/words"), PROMPT)) == b'"cat"\n'
+    Path("no.gbnf").write_text("")
+    assert succeeded(run(Path("cats/words"), "--max-tokens", "2", "--grammar", "no.gbnf", PROMPT)) != b'"cat"\n'
+    assert b'root ::= "\\"cat\\""\n\0' in Path("cats/words.text.bin").read_bytes()
+    with tenon.Generator("cats") as generator:
+        assert generator.generate(PROMPT).text == '"cat"'
+        assert generator.generate(PROMPT, grammar="", max_tokens=2).text != '"cat"'
+    Path("bad.json").write_text('{"type": "string", "pattern": "a"}')
+    for path, message in (
+        ("bad.json", "lack the keyword pattern"),
+        ("a.lark", "a JSON schema (.json) or GBNF (.gbnf)"),
+    ):
+        Path("a.lark").write_text('start: "a"')
+        with pytest.raises(InputError, match=re.escape(message)):
+            read_rules(Path(path))
 
 
 def test_entry_points_for_text(program: Path) -> None:

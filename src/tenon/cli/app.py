@@ -119,6 +119,14 @@ def compile_command(
             "Softmax=cpu, block3.*=npu).",
         ),
     ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            help="Texts follow a JSON schema (.json) or GBNF grammar, unless told otherwise.",
+        ),
+    ] = None,
     dump: Annotated[
         Path | None,
         typer.Option(
@@ -136,6 +144,10 @@ def compile_command(
     from tenon.cli.commands import WrittenFiles, compile_model
 
     given = {**options.overrides(), "preprocess": preprocessing.overrides()}
+    if grammar is not None:
+        from tenon.runtime.text.grammar import read_rules
+
+        given["grammar"] = read_rules(grammar)
     devices, gpu = (tuple(offload or ()), tuple(device_of or ())), given.pop("gpu", {})
     written = WrittenFiles(out, _parts(emit), report, encrypt, *devices, dump, gpu)
     compile_model(model.source(), written, given, as_json=printing.json)

@@ -32,7 +32,7 @@ class TextModel:
     ``suppressed_first`` not as the first token.
 
     ``rewind`` says how many of the last tokens can be taken back where caches are rings (``passes.cache_rings``); None:
-    all.
+    all.  ``grammar``, in GBNF, is what texts follow unless another one is given; "": none.
     """
 
     kind: str = "decoder"
@@ -52,3 +52,4 @@ class TextModel:
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
+    grammar: str = ""

@@ -42,7 +42,7 @@ def c_tables(model: TextModel, byte_order: Literal["little", "big"]) -> CTables:
         except InputError as error:
             problem = str(error)
     sampling = Sampling.of(model.generation)
-    content = text_tables(definition, model.eos, byte_order, sampling=sampling, chat=form)
+    content = text_tables(definition, model.eos, byte_order, sampling=sampling, chat=form, grammar=model.grammar)
     return CTables(content, form is not None, problem)
 
 

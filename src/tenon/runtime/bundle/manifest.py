@@ -104,6 +104,7 @@ class TextRecord(NamedTuple):
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
+    grammar: str = ""
 
 
 class MadeFor(NamedTuple):

@@ -24,7 +24,7 @@ from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.generation.sequences import SequenceDecoder, has_sequences
 from tenon.runtime.generation.text_batch import TextBatch
 from tenon.runtime.text.chat_template import Messages, conversation, special_names
-from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, schema_grammar
+from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, rules_grammar, schema_grammar
 from tenon.runtime.text.sampling import Sampling, TokenSampler, logarithms
 from tenon.runtime.text.text_stream import TextStream
 from tenon.runtime.text.tokenizer import TextTokenizer
@@ -127,8 +127,9 @@ class Generator:
         """Go on with a prompt, or answer the last message of a conversation.
 
         At most ``max_tokens`` tokens are generated; the text ends before one of the strings ``stop``, and follows
-        ``grammar``, a JSON schema or the path of a grammar's file.  ``logprobs`` asks for the scores of the tokens,
-        with those of so many of the most probable ones.  The other arguments are fields of ``Sampling``.
+        ``grammar``, a JSON schema or the path of a grammar's file (None: the bundle's, if any; "": none).  ``logprobs``
+        asks for the scores of the tokens, with those of so many of the most probable ones.  The other arguments are
+        fields of ``Sampling``.
         Raises InputError for bad arguments and a prompt that is too long.
         """
         stream = self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, logprobs=logprobs, **sampling)
@@ -151,7 +152,8 @@ class Generator:
             raise InputError(f"max_tokens={max_tokens}: it is 0 or more")
         ends = (stop,) if isinstance(stop, str) else tuple(stop)
         how = Sampling.of(self.text.generation).changed(sampling)
-        state = None if grammar is None else self._grammars.parse(_grammar_text(grammar))
+        rules = _grammar_text(grammar if grammar is not None else "", self.text.grammar if grammar is None else "")
+        state = self._grammars.parse(rules) if rules else None
         limit = self.context if max_tokens is None else max_tokens
         return Generation(self, self.tokens_of(prompt), how, TextStream(ends), state, limit, logprobs)
 
@@ -338,5 +340,10 @@ def _is_bundle(model: Model) -> TypeGuard[str | os.PathLike[str]]:
     return is_container(model) or os.path.isfile(os.path.join(model, FILE))  # noqa: PTH113, PTH118  # no OSError
 
 
-def _grammar_text(grammar: Mapping[str, Any] | str | os.PathLike[str]) -> str:
-    return schema_grammar(grammar) if isinstance(grammar, Mapping) else read_grammar(Path(grammar))
+def _grammar_text(grammar: Mapping[str, Any] | str | os.PathLike[str], own: str) -> str:
+    """The grammar that is given, else the bundle's ``own`` in GBNF; "": none."""
+    if isinstance(grammar, Mapping):
+        return schema_grammar(grammar)
+    if grammar == "":
+        return own and rules_grammar(own)
+    return read_grammar(Path(grammar))

@@ -22,7 +22,8 @@ _WINDOWS = tuple(name for name in _ALL if name.endswith("_windows.c"))
 SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in (*POSIX, *_WINDOWS))
 """The files of libtenon for every system, besides those for one."""
 TEXT = tuple(
-    f"text_{name}.c" for name in ("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "tables", "words")
+    f"text_{name}.c"
+    for name in ("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "tables", "words")
 )
 """The files of ``runtime/c/`` with which generators read and write texts."""
 _TEXT_HEADERS = ("text.h", *(path.name for path in sorted(RUNTIME.glob("text_*.h"))))

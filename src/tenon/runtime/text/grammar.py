@@ -12,6 +12,7 @@ import numpy as np
 from tenon.errors import InputError
 from tenon.input_file import printable, read_regular
 from tenon.network.graph.dtype import Array
+from tenon.runtime.text.schema_rules import schema_rules
 from tenon.runtime.text.tokenizer import TextTokenizer
 
 _WHOLE = '%llguidance {"no_forcing": true}\n'
@@ -80,6 +81,24 @@ def read_grammar(path: Path) -> str:
         case ".gbnf":
             return rules_grammar(text, printable(path))
     raise InputError(f"{printable(path)}: a grammar is a JSON schema (.json), Lark (.lark) or GBNF (.gbnf)")
+
+
+def read_rules(path: Path) -> str:
+    """The grammar in a file, in GBNF as programs in C follow it: a JSON schema (.json) or GBNF (.gbnf).
+
+    Raises InputError for others, and as ``schema_rules`` does.
+    """
+    text = read_regular(path).decode("utf-8", "replace")
+    match path.suffix.lower():
+        case ".json":
+            try:
+                content = json.loads(text)
+            except ValueError as error:
+                raise InputError(f"{printable(path)}: the schema is no JSON: {error}") from error
+            return schema_rules(content)
+        case ".gbnf":
+            return text
+    raise InputError(f"{printable(path)}: the grammar of a bundle is a JSON schema (.json) or GBNF (.gbnf)")
 
 
 def schema_grammar(schema: str | Mapping[str, Any], source: str = "grammar") -> str:

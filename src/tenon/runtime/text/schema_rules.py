@@ -100,7 +100,7 @@ class _Rules:
             return self._plain("value")
         known = frozenset[str]().union(*(_OF_TYPES.get(t, frozenset()) for t in types or (*_TYPES, "integer")))
         if others := sorted(given.keys() - known):
-            raise _unsupported(f"the keyword {others[0]}" + (f" of the type {', '.join(types)}" if types else ""))
+            raise _unsupported(f"the keyword {others[0]} of the type {', '.join(types or ['any'])}")
         if types is None and given.keys() & _OF_TYPES["integer"]:
             raise _unsupported("limits of numbers without the type integer")
         return _either(self._typed(each, given) for each in types or _TYPES)
@@ -117,12 +117,14 @@ class _Rules:
     def _found(self, path: str) -> Any:
         if not path.startswith("#"):
             raise _unsupported(f"the reference {path} to another file")
-        found = self._schema
+        found: Any = self._schema
         for part in path[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, list | dict) or (isinstance(found, dict) and key not in found):
+            parts = dict(enumerate(found)) if isinstance(found, list) else found
+            place: Any = int(key) if isinstance(found, list) else key
+            if not isinstance(parts, dict) or place not in parts:
                 raise InputError(f"grammar: the schema has nothing at {path}")
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            found = parts[place]
         return found
 
     def _constants(self, given: Mapping[str, Any], types: Sequence[str] | None) -> str:
@@ -139,9 +141,9 @@ class _Rules:
             raise InputError(f"grammar: the schema has a type {kind!r}, which JSON lacks")
         own = {key: value for key, value in given.items() if key in _OF_TYPES.get(kind, ())}
         if kind == "object" and own:
-            return self._object(**own)
+            return self._object(own)
         if kind == "array" and own:
-            return self._array(**own)
+            return self._array(own)
         if kind == "string" and own:
             self._plain("char")
             return rf'"\"" char{_times(own.get("minLength", 0), own.get("maxLength"))} "\""'
@@ -149,47 +151,45 @@ class _Rules:
             return self._integer(own)
         return self._plain(kind)
 
-    def _array(
-        self, items: Any = True, prefixItems: Sequence[Any] = (), minItems: int = 0, maxItems: int | None = None
-    ) -> str:
-        if maxItems is not None and maxItems < max(minItems, 0):
+    def _array(self, limits: Mapping[str, Any]) -> str:
+        items, least, limit = limits.get("items", True), limits.get("minItems", 0), limits.get("maxItems")
+        if limit is not None and limit < max(least, 0):
             raise _unsupported("a schema that has no values")
-        first = [self._part(schema) for schema in prefixItems[:maxItems]]
+        first = [self._part(schema) for schema in limits.get("prefixItems", ())[:limit]]
         count = len(first)
-        rest = None if items is False or maxItems == count else self._part(items)
-        most = None if maxItems is None else maxItems - count
-        if rest is None and minItems > count:
+        rest = None if items is False or limit == count else self._part(items)
+        most = None if limit is None else limit - count
+        if rest is None and least > count:
             raise _unsupported("a schema that has no values")
         if rest is None:
             tail = ""
         elif first:
-            tail = f'("," {rest}){_times(max(minItems - count, 0), most)}'
+            tail = f'("," {rest}){_times(max(least - count, 0), most)}'
         else:
-            more = _times(max(minItems - 1, 0), None if most is None else most - 1)
+            more = _times(max(least - 1, 0), None if most is None else most - 1)
             tail = f'{rest} ("," {rest}){more}'
-            tail = tail if minItems > 0 else f"({tail})?"
+            tail = tail if least > 0 else f"({tail})?"
         if not first:
             return f'"[" {tail} "]"'
         # what follows an item may be missing, but for the least number of items
         expression = tail
         for number in range(count - 1, -1, -1):
             expression = f"{first[number]} {expression}" if number == 0 else f'"," {first[number]} {expression}'
-            if number >= minItems:
+            if number >= least:
                 expression = f"({expression})?"
         return f'"[" {expression} "]"'
 
-    def _object(
-        self, properties: Mapping[str, Any] | None = None, required: Sequence[str] = (), additionalProperties: Any = True
-    ) -> str:
-        known = dict(properties or {})
+    def _object(self, limits: Mapping[str, Any]) -> str:
+        known, required = dict(limits.get("properties", {})), limits.get("required", ())
+        others = limits.get("additionalProperties", True)
         for name in required:
-            if name not in known and additionalProperties is False:
+            if name not in known and others is False:
                 raise _unsupported(f"the property {name}, which is required and not allowed")
-            known.setdefault(name, additionalProperties)
+            known.setdefault(name, others)
         pairs = [f"{_literal(_json(name) + ':')} {self._part(schema)}" for name, schema in known.items()]
         end, more = "", ""
-        if additionalProperties is not False:
-            more = f'{self._other_key(tuple(known))} ":" {self._part(additionalProperties)}'
+        if others is not False:
+            more = f'{self._other_key(tuple(known))} ":" {self._part(others)}'
             end = f'("," {more})*'
         tails = [end]
         for name, pair in zip(reversed(known), reversed(pairs), strict=True):
@@ -243,7 +243,9 @@ class _Rules:
             high = min(-int(-below // 1) - 1, below if high is None else high)
         ways = list[str]()
         if low is None or low < 0:
-            ways += [f'"-" {way}' for way in _digits(max(1, -high if high is not None else 1), None if low is None else -low)]
+            ways += [
+                f'"-" {way}' for way in _digits(max(1, -high if high is not None else 1), None if low is None else -low)
+            ]
         if high is None or high >= 0:
             ways += _digits(max(0, low or 0), high)
         if not ways:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from os.path import commonprefix
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from tenon.runtime.text.normal_steps import NormalStep, NormalSteps, growth, nor
 from tenon.runtime.text.pattern_automata import Automata, automata
 from tenon.runtime.text.sampling import Sampling
 from tenon.runtime.text.token_bytes import token_bytes, vocabulary
-from tenon.runtime.text.tokenizer import damage
+from tenon.runtime.text.tokenizer import common_prefix, damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
 
 MAGIC, VERSION = 0x58544E54, 3
@@ -53,14 +52,16 @@ def text_tables(
     *,
     sampling: Sampling | None = None,
     chat: ChatForm | None = None,
+    grammar: str = "",
 ) -> bytes:
     """The tables of a tokenizer.json; ``ends`` are the tokens that end a text, ``sampling`` how tokens are chosen
-    unless a program says (greedily), ``chat`` the model's chat template.
+    unless a program says (greedily), ``chat`` the model's chat template, ``grammar`` what texts follow unless a program
+    says, in GBNF.
 
     Raises UnsupportedError for what the functions in C lack, FormatError for a damaged definition.
     """
     with damage("the settings of the tokenizer"):
-        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat)
+        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat, grammar)
 
 
 def names_of(definition: Mapping[str, Any]) -> dict[int, str]:
@@ -80,7 +81,7 @@ class _Tables:
         self._pieces = token_bytes(definition)
         self._added = sorted(definition.get("added_tokens") or (), key=lambda each: -len(each["content"].encode()))
 
-    def written(self, ends: Sequence[int], sampling: Sampling, chat: ChatForm | None) -> bytes:
+    def written(self, ends: Sequence[int], sampling: Sampling, chat: ChatForm | None, grammar: str) -> bytes:
         rules, normal = word_rules(self._definition.get("pre_tokenizer")), self._normal()
         self._head |= {"magic": MAGIC, "version": VERSION, "vocabulary": len(self._pieces)}
         self._put_model(rules)
@@ -94,6 +95,8 @@ class _Tables:
         self._put_sampling(sampling)
         if chat is not None:
             self._put_chat(chat)
+        if grammar:
+            self._add_section("grammar", grammar.encode() + b"\0")
         self._head["bytes"] = len(self._content)
         numbers = np.array([self._head[name] for name in HEAD], np.uint32).astype(f"{self._order}u4").tobytes()
         return numbers + bytes(self._content[len(numbers) :])
@@ -270,13 +273,13 @@ class _Tables:
         self._add_section("special_bits", bits)
 
     def _put_order(self, ends: Sequence[int]) -> None:
-        """Tokens that a grammar may allow, in the order of their bytes, and with how many bytes (255 at most) each begins
-        as the one before."""
+        """Tokens that a grammar may allow, in the order of their bytes, and how many bytes (255 at most) each has in
+        common with the one before."""
         without = {each["id"] for each in self._added if each.get("special")}.union(ends)
         tokens = [token for token, piece in enumerate(self._pieces) if piece and token not in without]
         tokens.sort(key=self._pieces.__getitem__)
         pieces = [self._pieces[token] for token in tokens]
-        common = [len(commonprefix([first, second])) for first, second in pairwise([b"", *pieces])]
+        common = [common_prefix(first, second) for first, second in pairwise([b"", *pieces])]
         self._head["deepest"] = max(map(len, pieces), default=0)
         self._put_list("order_count", "order", tokens)
         self._add_section("common", np.minimum(common, 255).astype(np.uint8))
