@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from tenon.formats.decompositions.decoder.config import DecoderConfig, Rope
 from tenon.formats.decompositions.decoder.experts import ExpertLayers
+from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.decompositions.decoder.weights import DecoderWeights
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.bind import Shapes
@@ -33,6 +34,11 @@ PORTS = {name: name for name in (TOKENS, LOGITS, LENGTH, PAST)}
 
 SEQUENCES, SLOTS, POSITIONS, ROWS, ANSWERS = "sequences", "slots", "positions", "rows", "answers"
 """Names of inputs and dimensions where a run has tokens of several sequences."""
+
+EMBEDDING, EMBEDDED = "embedding", 512
+"""The output of a decoder that embeds texts, and the most tokens of a text where nothing else is said."""
+
+EMBEDDING_PORTS = {name: name for name in (TOKENS, EMBEDDING)}
 
 CHUNK, ROOM = 64, 2048
 """The most tokens of a run, and of the cache, where nothing else is said."""
@@ -62,6 +68,20 @@ def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: Decoder
     return graph
 
 
+def embedding_graph(builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights, pooling: Pooling) -> Graph:
+    """The graph of a decoder that embeds a text: ``tokens`` i64 [1, length] to ``embedding`` f32 [1, hidden], the
+    normalised state of its last token or first token, or their mean, of length 1.  Raises as ``GraphBuilder.finish``
+    does."""
+    if TOKENS not in builder.shapes:
+        builder.shapes.setdefault(LENGTH, Size(LENGTH, 1, min(EMBEDDED, config.context)))
+    builder.inputs({TOKENS: TensorType(I64, (1, LENGTH))})
+    model = _Decoder(builder, config, weights)
+    states = model.states()
+    with builder.layer("pooling", "pooling", EMBEDDING):
+        builder[EMBEDDING] = model.layers.pooled(states, pooling)
+    return builder.finish([EMBEDDING])
+
+
 def room_of(shapes: Shapes, context: int) -> int:
     """The most tokens of a cache, by the user's sizes or by default, of a model that was trained for ``context``."""
     sizes = {**_default_sizes(shapes, context), **shapes}
@@ -89,21 +109,27 @@ class _Decoder:
         self.layers = ExpertLayers(builder, config, weights)
 
     def build(self) -> None:
+        states = self.states()
+        with self.builder.layer("output", "output", LOGITS):
+            self.builder[LOGITS] = self.layers.logits(states)
+
+    def states(self) -> Value:
+        """The states behind the last layer, [1, length, hidden]."""
         builder, config = self.builder, self.config
         with builder.layer("embedding", "embedding", "x"):
             builder["x"] = self.layers.embedding(builder[TOKENS], builder.scope.get(IMAGES))
         turns = self._turns()
         for i, layer in enumerate(config.layers):
-            caches = [f"present.{i}.{part}" for part in ("key", "value")]
+            cached = self.layers.cached
+            caches = [f"present.{i}.{part}" for part in ("key", "value")] if cached else []
             with builder.layer(f"layer.{i}", "decoder layer", f"x.{i}", *caches):
                 x = builder["x" if i == 0 else f"x.{i - 1}"]
-                past = [builder[f"past_key_values.{i}.{part}"] for part in ("key", "value")]
+                past = [builder[f"past_key_values.{i}.{part}"] for part in ("key", "value") if cached]
                 added, present = self.layers.attention(i, x, past, turns[layer.rope], layer.window)
-                for name, value in zip(caches, present, strict=True):
+                for name, value in zip(caches, present, strict=cached):
                     builder[name] = value
                 builder[f"x.{i}"] = self.layers.feed_forward(i, added)
-        with builder.layer("output", "output", LOGITS):
-            builder[LOGITS] = self.layers.logits(builder[f"x.{len(config.layers) - 1}"])
+        return builder[f"x.{len(config.layers) - 1}"]
 
     def _turns(self) -> Mapping[Rope | None, tuple[Value, Value] | None]:
         """Cosines and sines of the positions of a run, for every rotary embedding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from tenon.formats.graph_builder.errors import RefusedError
 from tenon.network.graph.graph import Value
 from tenon.network.graph.sizes import Expression
 from tenon.network.graph.types import F32
+
+Pooling = Literal["last", "mean", "first"]
+"""The states of which the embedding of a text is made: that of a token, or the mean of all."""
 
 
 class DecoderLayers:
@@ -33,6 +37,11 @@ class DecoderLayers:
     def several(self) -> bool:
         """Whether the tokens of a run may be of several sequences."""
         return "slots" in self.builder.scope
+
+    @property
+    def cached(self) -> bool:
+        """Whether there are caches of tokens before a run."""
+        return "past_key_values.0.key" in self.builder.scope
 
     @property
     def past(self) -> Expression:
@@ -118,8 +127,23 @@ class DecoderLayers:
         if self.several:
             x = b.add("Gather", self._ended(x, 1), b["rows"], axis=1)
             return self._scores(x)
+        return self._scores(self._last(x))
+
+    def _last(self, x: Value) -> Value:
+        """The row of the last token, [1, 1, n]."""
+        b = self.builder
         last = b.add("Sub", self.number(self.length), b.constant(np.array(1, np.int64), "one"))
-        return self._scores(b.add("Gather", self._ended(x, 1), b.add("Unsqueeze", last, b.ints(0)), axis=1))
+        return b.add("Gather", self._ended(x, 1), b.add("Unsqueeze", last, b.ints(0)), axis=1)
+
+    def pooled(self, x: Value, pooling: Pooling) -> Value:
+        """The vector of length 1 that states [1, length, n] give, [1, n]."""
+        b = self.builder
+        if pooling == "mean":
+            rows = b.add("ReduceMean", self.norm(self._ended(x, 1), "output_norm"), b.ints(1), keepdims=0)
+        else:
+            row = self._last(x) if pooling == "last" else b.add("Gather", x, b.ints(0), axis=1)
+            rows = b.add("Squeeze", self.norm(row, "output_norm"), b.ints(1))
+        return b.add("Div", rows, b.add("ReduceL2", rows, b.ints(1), keepdims=1))
 
     def _scores(self, x: Value) -> Value:
         """The logits of some tokens."""
@@ -142,10 +166,10 @@ class DecoderLayers:
             most = b.dims(b["past_key_values.0.key"])[2]
             tables = [b.add("Gather", b.constant(t, "table"), b["positions"], axis=0) for t in rope.tables(most)]
             return tables[0], tables[1]
-        most = int((self.past + self.length).most)
+        most = int((self.past + self.length if self.cached else self.length).most)
         places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
         places = b.writer.sizes.state(places, [self.length])
-        positions = b.add("Add", places, self.number(self.past))
+        positions = b.add("Add", places, self.number(self.past)) if self.cached else places
         tables = [b.add("Gather", b.constant(t, "table"), positions, axis=0) for t in rope.tables(most)]
         return tables[0], tables[1]
 
@@ -184,21 +208,23 @@ class DecoderLayers:
     def attention(
         self, i: int, x: Value, past: Sequence[Value], turn: tuple[Value, Value] | None, window: int
     ) -> tuple[Value, Sequence[Value]]:
-        """x with what attention adds, and the caches with the new keys and values."""
+        """x with what attention adds, and the caches ``past``, if any, with the new keys and values."""
         b, config, rope = self.builder, self.config, self.config.layers[i].rope
         q, k, v = self.projections(i, self.optional_norm(x, f"{i}.attention_norm"))
         if turn is not None and rope is not None:
             q, k = (self.rotated(y, turn, rope) for y in (q, k))
-        present = [self._appended(old, new) for old, new in zip(past, (k, v), strict=True)]
+        present = [self._appended(old, new) for old, new in zip(past or (None, None), (k, v), strict=True)]
         y = self._attend(q, present, window)
         y = b.add("Reshape", y, b.ints(0, 0, config.heads * config.depth))
         y = self.optional_norm(self.linear(y, f"{i}.attention_output"), f"{i}.attention_post_norm")
         return self._residual(x, y), present
 
-    def _appended(self, past: Value, new: Value) -> Value:
+    def _appended(self, past: Value | None, new: Value) -> Value:
         """A cache with the rows of new tokens, of which what lies beyond their number is not computed."""
         b = self.builder
         rows = b.add("Transpose", new, perm=(0, 2, 1, 3))
+        if past is None:
+            return self._ended(rows, 2)
         if self.several:
             places = (b["positions"], b["slots"], self.number(self.length))
             append, writer = operator("Append", {"axis": 2}), b.writer
@@ -216,7 +242,9 @@ class DecoderLayers:
 
     def _attend(self, q: Value, caches: Sequence[Value], window: int) -> Value:
         config, b = self.config, self.builder
-        before = [b["positions"], None, None, b["slots"]] if self.several else [self.number(self.past)]
+        none = b.constant(np.array(0, np.int64), "past")
+        alone = [self.number(self.past) if self.cached else none]
+        before = [b["positions"], None, None, b["slots"]] if self.several else alone
         return b.add(
             "CachedAttention",
             q,

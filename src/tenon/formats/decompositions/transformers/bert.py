@@ -1,4 +1,4 @@
-"""BERT and its like as embeddings of texts: the mean of the last states of all tokens, of length 1.
+"""BERT and its like as embeddings of texts: the last state of a token, or the mean of all tokens', of length 1.
 
 Sources: J. Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers (2018); N. Reimers and I. Gurevych,
 Sentence-BERT (2019).
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.decompositions.transformers.layers import TransformerNode, Weights, layer_names
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.graph import Graph, Value
@@ -37,7 +38,7 @@ class BertConfig:
     hidden_act: str = "gelu"
 
 
-def build(builder: GraphBuilder, config: BertConfig, weights: Weights) -> Graph:
+def build(builder: GraphBuilder, config: BertConfig, weights: Weights, pooling: Pooling = "mean") -> Graph:
     """``tokens`` i64 [1, length] to ``embedding`` f32 [1, hidden] and ``last_hidden_state`` f32 [1, length, hidden].
 
     Raises as ``GraphBuilder.finish`` does.
@@ -54,9 +55,8 @@ def build(builder: GraphBuilder, config: BertConfig, weights: Weights) -> Graph:
         top = STATES if i == len(names) - 1 else f"states.{i + 1}"
         with builder.layer(name, "BertLayer", top):
             builder[top] = encoder.layer(builder[f"states.{i}"], name)
-    with builder.layer("pooling", "MeanPooling", EMBEDDING):
-        mean = encoder.node.add("ReduceMean", builder[STATES], encoder.node.ints(1), keepdims=0)
-        builder[EMBEDDING] = encoder.node.unit(mean)
+    with builder.layer("pooling", "Pooling", EMBEDDING):
+        builder[EMBEDDING] = encoder.node.unit(encoder.pooled(builder[STATES], pooling))
     return builder.finish([EMBEDDING, STATES])
 
 
@@ -66,6 +66,15 @@ class _BertEncoder:
     def __init__(self, builder: GraphBuilder, config: BertConfig, weights: Weights, prefix: str) -> None:
         self.config, self.prefix = config, prefix
         self.node = TransformerNode(builder, weights)
+
+    def pooled(self, states: Value, pooling: Pooling) -> Value:
+        """The state [1, hidden] that stands for the text."""
+        node = self.node
+        if pooling == "mean":
+            return node.add("ReduceMean", states, node.ints(1), keepdims=0)
+        one = np.array([1], np.int64)
+        place = node.add("Sub", node.length(states, 1), one) if pooling == "last" else node.ints(0)
+        return node.add("Squeeze", node.add("Gather", states, place, axis=1), node.ints(1))
 
     def embedded(self, tokens: Value) -> Value:
         """States [1, length, hidden] of tokens at their positions, all of the first segment."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tenon.formats.decompositions.decoder.config import DecoderConfig, ExpertChoice, Layer, Rope
+from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.decompositions.decoder.rope_scaling import yarn_factors, yarn_magnitude
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.gguf.metadata import Metadata
@@ -64,6 +65,23 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 _WIDE_HEADS = {("gemma2", 46), ("gemma3", 62)}
 """Models whose scores are scaled by the width over the heads: the 27 B ones, by their layers."""
+
+
+_POOLINGS: Mapping[int, Pooling | None] = {0: None, 1: "mean", 2: "first", 3: "last"}
+"""How states become the embedding of a text, by the number that the key pooling_type has; 0: not at all."""
+
+
+def pooling_of(m: Metadata) -> Pooling | None:
+    """How a file that embeds texts makes a vector of states; None for one that predicts tokens.
+
+    Raises RefusedError for another way, and for a network whose tokens see those behind them.
+    """
+    number = m.get("pooling_type")
+    if number is not None and number not in _POOLINGS:
+        raise RefusedError(f"pools states by the way {number}, which is not known", "rerankers are not supported")
+    if m.get("attention.causal") is False:
+        raise RefusedError("tokens see those behind them, which is not supported")
+    return None if number is None else _POOLINGS[number]
 
 
 def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:

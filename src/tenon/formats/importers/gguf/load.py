@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from glob import escape
 
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.formats.decompositions.decoder.graph import ROOM, decoder_graph, room_of
+from tenon.formats.decompositions.decoder.graph import EMBEDDING_PORTS, ROOM, decoder_graph, embedding_graph, room_of
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
-from tenon.formats.importers.gguf.config import decoder_config
+from tenon.formats.importers.gguf.config import decoder_config, pooling_of
 from tenon.formats.importers.gguf.metadata import Metadata
 from tenon.formats.importers.gguf.text import text_model
 from tenon.formats.importers.gguf.weights import GgufWeights
@@ -35,13 +36,19 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         metadata = Metadata.of(parts[0].pairs)
         room = room_of(builder.shapes, metadata.size("context_length", ROOM))
         config = decoder_config(metadata, weights.factors, room)
+        pooling = pooling_of(metadata)
     except RefusedError as refusal:
         where = str(parts[0].pairs.get("general.architecture", ""))
         raise UnsupportedError(file.name, [Problem(where, refusal.what, refusal.remedy)]) from None
     except FormatError as error:
         raise FormatError(f"{file.name}: {error}") from error
-    graph = decoder_graph(builder, config, weights)
-    graph.text = text_model(metadata, config.context)
+    text = text_model(metadata, config.context)
+    if pooling is None:
+        graph = decoder_graph(builder, config, weights)
+    else:
+        graph = embedding_graph(builder, config, weights, pooling)
+        text = replace(text, kind="encoder", ports=EMBEDDING_PORTS)
+    graph.text = text
     return graph
 
 

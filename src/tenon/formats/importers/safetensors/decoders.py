@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from tenon.errors import Problem, UnsupportedError
-from tenon.formats.decompositions.decoder.graph import IMAGES, PORTS, ROOM, decoder_graph, room_of
+from tenon.formats.decompositions.decoder.graph import (
+    EMBEDDING_PORTS,
+    IMAGES,
+    PORTS,
+    ROOM,
+    decoder_graph,
+    embedding_graph,
+    room_of,
+)
 from tenon.formats.decompositions.decoder.weights import Weight
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
@@ -17,7 +25,7 @@ from tenon.formats.importers.safetensors.settings import ModelSettings
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.text_model import TextModel
 
-_ENDS = {"embedding": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm"}
+_ENDS = {"embedding": "embed_tokens", "output": "lm_head", "output_norm": "norm"}
 _OF_LAYER = {
     "attention_norm": "input_layernorm",
     "q": "self_attn.q_proj",
@@ -79,6 +87,7 @@ class NamedWeights:
         self.tensors, self.family, self.tied = tensors, FAMILIES[model_type], tied
         more = _POST_NORMS if self.family.post_norms else {}
         self.names = {**_OF_LAYER, **more, **_EXPERTS.get(model_type, {})}
+        self._prefix = "" if "embed_tokens.weight" in tensors else "model."  # none where the last layer was left out
 
     def weight(self, name: str) -> Weight | None:
         data = self._named(name, "weight")
@@ -89,8 +98,8 @@ class NamedWeights:
 
     def place(self, name: str) -> str:
         layer, _, part = name.partition(".")
-        stem = _ENDS[name] if name in _ENDS else f"model.layers.{layer}.{self.names.get(part, part)}"
-        return f"{stem}.weight"
+        stem = _ENDS[name] if name in _ENDS else f"layers.{layer}.{self.names.get(part, part)}"
+        return f"{stem if name == 'output' else self._prefix + stem}.weight"
 
     def bias(self, name: str) -> Weight | None:
         data = self._named(name, "bias")
@@ -124,10 +133,16 @@ def build_decoder(
         config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else ROOM))
     except RefusedError as refusal:
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
-    graph = decoder_graph(builder, config, weights, images)
+    pooling = settings.pooling
+    graph = (
+        embedding_graph(builder, config, weights, pooling)
+        if pooling
+        else decoder_graph(builder, config, weights, images)
+    )
     graph.text = TextModel(
+        kind="encoder" if pooling else "decoder",
         architecture=settings.model_type,
-        ports={**PORTS, "image": IMAGES} if images else PORTS,
+        ports=EMBEDDING_PORTS if pooling else {**PORTS, "image": IMAGES} if images else PORTS,
         context=config.context,
         bos=_token(settings.content.get("bos_token_id")),
         eos=_tokens(settings.content.get("eos_token_id")),

@@ -16,6 +16,7 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
 from tenon.formats.importers.safetensors.image_decoders import TYPES, build_image_decoder
+from tenon.formats.importers.safetensors.pooling import pooling_of
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
 from tenon.formats.importers.shared.text_files import settings_beside
 from tenon.formats.model_files.model_file import ModelFile
@@ -35,6 +36,10 @@ def _plain(kind: type[Any], build: Callable[[GraphBuilder, Any, Weights], Graph]
     return lambda builder, settings, weights: build(builder, settings.read(kind), weights)
 
 
+def _bert(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
+    return bert.build(builder, settings.read(bert.BertConfig), weights, settings.pooling or "mean")
+
+
 def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
     text = settings.part("text_config").read(clip.TextTowerConfig)
     image = settings.part("vision_config").read(clip.ImageTowerConfig)
@@ -45,7 +50,7 @@ def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> G
 
 
 MODELS: dict[str, _Build] = {
-    "bert": _plain(bert.BertConfig, bert.build),
+    "bert": _bert,
     "clip": _clip,
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
@@ -85,6 +90,8 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     else:
         settings = ModelSettings.of(file.partner("its settings", "config.json"))
         files = _weight_files(file)
+    if file.folder is not None:
+        settings.pooling = pooling_of(file.folder)
     if settings.model_type not in MODELS:
         kind, known = f"{settings.model_type!r:.40}", ", ".join(MODELS)
         raise FormatError(f"{settings.name}: models of type {kind} are not known; there are {known}")

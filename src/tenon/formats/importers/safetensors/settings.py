@@ -8,16 +8,18 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from tenon.errors import FormatError
+from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.model_files.model_file import ModelFile
 
 _T = TypeVar("_T")
 
 
 class ModelSettings:
-    """The content of a ``config.json``; ``name`` is the file's."""
+    """The content of a ``config.json``; ``name`` is the file's, ``pooling`` how states become the embedding of a text,
+    if the files beside it say that."""
 
-    def __init__(self, content: Mapping[str, Any], name: str) -> None:
-        self.content, self.name = content, name
+    def __init__(self, content: Mapping[str, Any], name: str, pooling: Pooling | None = None) -> None:
+        self.content, self.name, self.pooling = content, name, pooling
 
     @classmethod
     def of(cls, file: ModelFile) -> ModelSettings:
