@@ -156,8 +156,8 @@ class Variant:
     logits: float = 1.0
 
 
-def logits(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0) -> Array:
-    """The logits of the last token."""
+def states(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0) -> Array:
+    """The normalised states of all tokens [tokens, hidden]."""
     w = {name.removesuffix(".weight"): data.astype(np.float64) for name, data in model.weights(seed).items()}
     x = w["token_embd"][list(tokens)] * v.embedding
     for i in range(model.layers):
@@ -166,7 +166,13 @@ def logits(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0)
         x = x + v.residual * _optional_norm(y, own, "post_attention_norm")
         y = _feed_forward(model, v, own, _optional_norm(x, own, "ffn_norm"))
         x = x + v.residual * _optional_norm(y, own, "post_ffw_norm")
-    y = _norm(x[-1], w["output_norm"]) @ w["token_embd" if model.tied else "output"].T
+    return _norm(x, w["output_norm"])
+
+
+def logits(model: DecoderFile, v: Variant, tokens: Sequence[int], seed: int = 0) -> Array:
+    """The logits of the last token."""
+    rows = model.weights(seed)["token_embd.weight" if model.tied else "output.weight"].astype(np.float64)
+    y = states(model, v, tokens, seed)[-1] @ rows.T
     return _capped(y * v.logits, v.softcaps[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 
 import tenon
 from embedding_models import NETWORK, SHAPES, folder
+from gguf_models import BOOL, DEPTH, F32, HIDDEN, U32, WIDE, DecoderFile, Variant, states
 from libtenon import needed, run, succeeded
-from tenon.errors import InputError
+from tenon.errors import InputError, TenonError, UnsupportedError
 from tenon.speech import Embedder
+from text_models import byte_pairs, vocabulary_size
 from transformer_models import SMALL_BERT, bert_tensors, config, safetensors
 
 
@@ -84,3 +87,144 @@ def test_programs_embed_texts(tmp_path: Path) -> None:
         assert (done.returncode, b"more tokens than the network takes" in done.stderr) == (2, True)
         flags = ("-std=c99", "-Wall", "-Wextra", "-Wcast-qual", "-Werror", "-pedantic", f"-I{made}", "-c")
         succeeded(run(needed("gcc"), *flags, made / "net_text.c", "-o", tmp_path / "net_text.o"))
+
+
+QWEN = DecoderFile(
+    "qwen3",
+    norms=("attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm"),
+    vocabulary=vocabulary_size(byte_pairs()),
+    pairs={"rope.freq_base": (F32, 10000.0)},
+)
+POOLINGS = {"mean": (1, "mean_tokens"), "first": (2, "cls_token"), "last": (3, "lasttoken")}
+"""The names that GGUF files and folders have for what is made of states."""
+NAMES = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_output": "self_attn.o_proj",
+    **{f"attn_{part}_norm": f"self_attn.{part}_norm" for part in "qk"},
+    **{f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"},
+    **{f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
+}
+
+
+def pooled(tokens: list[int], pooling: str) -> np.ndarray:
+    rows = states(QWEN, Variant(), tokens)
+    vector = rows.mean(0) if pooling == "mean" else rows[0 if pooling == "first" else -1]
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+def write_modules(path: Path, **modes: bool) -> None:
+    """The files of the library sentence-transformers in a model's folder."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    listed = [{"path": name, "type": f"sentence_transformers.models.{kind}"} for name, kind in kinds.items()]
+    (path / "modules.json").write_text(json.dumps(listed))
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    stated = {f"pooling_mode_{name}": value for name, value in modes.items()}
+    (path / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **stated}))
+
+
+def qwen_folder(path: Path) -> Path:
+    """The decoder as the library transformers writes one without its last layer."""
+    path.mkdir()
+    tensors = dict[str, np.ndarray]()
+    for name, data in QWEN.weights().items():
+        stem = name.removesuffix(".weight")
+        if stem == "output":
+            continue
+        if stem.startswith("blk."):
+            _, layer, part = stem.split(".")
+            tensors[f"layers.{layer}.{NAMES[part]}.weight"] = data
+        else:
+            tensors[{"token_embd": "embed_tokens", "output_norm": "norm"}[stem] + ".weight"] = data
+    sizes = {
+        "model_type": "qwen3",
+        "vocab_size": QWEN.vocabulary,
+        "hidden_size": HIDDEN,
+        "intermediate_size": WIDE,
+        "num_hidden_layers": QWEN.layers,
+        "num_attention_heads": QWEN.heads,
+        "num_key_value_heads": QWEN.key_heads,
+        "head_dim": DEPTH,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+    }
+    (path / "model.safetensors").write_bytes(safetensors(tensors))
+    (path / "config.json").write_text(json.dumps(sizes))
+    (path / "tokenizer.json").write_text(json.dumps(byte_pairs()))
+    return path
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_decoders_embed_texts(pooling: str, tmp_path: Path) -> None:
+    """Of GGUF and of a folder: the state of a token, or the mean of all, of the network without caches."""
+    number, mode = POOLINGS[pooling]
+    gguf = tmp_path / "net.gguf"
+    gguf.write_bytes(replace(QWEN, pairs={**QWEN.pairs, "pooling_type": (U32, number)}).file())
+    folder = qwen_folder(tmp_path / "net")
+    write_modules(folder, **{name: name == mode for _, name in POOLINGS.values()}, max_tokens=False)
+    for source in (gguf, folder):
+        with tenon.open(tenon.compile(source, no_tuning=True)) as engine:
+            assert engine.text is not None
+            assert engine.text.kind == "encoder"
+            for count in (1, 2, 30):
+                tokens = np.random.default_rng(count).integers(0, QWEN.vocabulary, count)
+                got = engine.run({"tokens": tokens[None]})["embedding"][0]
+                np.testing.assert_allclose(got, pooled(tokens.tolist(), pooling), atol=3e-6)
+
+
+def test_texts_of_a_decoder(tmp_path: Path) -> None:
+    """By the Embedder and the program: the vectors of the tokens of texts."""
+    folder = qwen_folder(tmp_path / "net")
+    write_modules(folder, lasttoken=True)
+    bundle = tenon.compile(folder, no_tuning=True, name="net")
+    with tenon.open(bundle) as engine:
+        embedder = Embedder(engine)
+        wanted = np.stack(list(embedder.embed(["the cat", " dog"])))
+        tokens = embedder.tokenizer.encode("the cat")
+    np.testing.assert_allclose(wanted[0], pooled(tokens, "last"), atol=3e-6)
+    made = bundle.save(tmp_path / "out", ("exe",))
+    shown = succeeded(run(made / "net", "the cat", " dog")).decode()
+    np.testing.assert_allclose([list(map(float, line.split())) for line in shown.splitlines()], wanted, atol=2e-7)
+
+
+def test_bert_with_its_first_token(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "bert")
+    write_modules(folder, cls_token=True)
+    with tenon.open(tenon.compile(folder, no_tuning=True)) as engine:
+        outputs = engine.run({"tokens": np.array([[2, 4, 5, 3]])})
+        first = outputs["last_hidden_state"][0, 0]
+        np.testing.assert_allclose(outputs["embedding"][0], first / np.linalg.norm(first), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"modules.json": "{"}, "modules.json: it is no JSON"),
+        ({"modules.json": "{}"}, "modules.json: it is no list of modules"),
+        ({"modules.json": '[{"type": "x.models.Dense", "path": "2_Dense"}]'}, "has a module Dense"),
+        ({"modules.json": '[{"type": "x.models.Pooling", "path": "../a"}]'}, "has a module Pooling"),
+        ({"1_Pooling/config.json": '{"pooling_mode_max_tokens": true}'}, "pools states by max_tokens"),
+        ({"1_Pooling/config.json": "{}"}, "pools states by nothing"),
+        ({"1_Pooling/config.json": "[]"}, "the settings of a module are a JSON object"),
+    ],
+)
+def test_modules_that_are_refused(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    folder = qwen_folder(tmp_path / "net")
+    write_modules(folder, lasttoken=True)
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    with pytest.raises(TenonError, match=message):
+        tenon.compile(folder, no_tuning=True)
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    pairs = {"pooling_type": (U32, 4)}, {"pooling_type": (U32, 1), "attention.causal": (BOOL, False)}
+    for number, (own, message) in enumerate(
+        zip(pairs, ("rerankers are not supported", "those behind them"), strict=True)
+    ):
+        path = tmp_path / f"{number}.gguf"
+        path.write_bytes(replace(QWEN, pairs={**QWEN.pairs, **own}).file())
+        with pytest.raises(UnsupportedError, match=message):
+            tenon.compile(path, no_tuning=True)
