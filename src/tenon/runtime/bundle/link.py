@@ -160,7 +160,8 @@ def _text_objects(
     size = "#include <stddef.h>\nextern const size_t tenon_text_tables_size;\n"
     size += f"const size_t tenon_text_tables_size = {len(tables)};\n"
     names = (f'-DTENON_TEXT_HEADER="{name}_text.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
-    files = {main: runtime(main), "threads.h": runtime("threads.h"), **headers}
+    shared = {file: runtime(file) for file in ("text_program.h", "threads.h")}
+    files = {main: runtime(main), **shared, **headers}
     flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), "-ffp-contract=off")
     return {
         "main.o": compiler.compile(files, main, target, flags),

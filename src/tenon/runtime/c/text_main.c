@@ -12,29 +12,11 @@
 #else
 #include <unistd.h>
 #endif
-#include TENON_TEXT_HEADER
+#define TENON_TEXT_MAIN
+#include "text_program.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
 #endif
-
-#define TENON_JOIN_(a, b) a##b
-#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
-#define OF_BUNDLE(what) TENON_JOIN(TENON_ENTRY, what)
-#define BYTES_OF(what) TENON_JOIN(TENON_PREFIX, what)
-#define STRING_(a) #a
-#define STRING(a) STRING_(a)
-
-extern const uint8_t tenon_weights[];
-extern const uint8_t tenon_text_tables[];
-extern const size_t tenon_text_tables_size;
-
-TENON_MEM_ALIGN(64) static uint8_t network[BYTES_OF(MUTABLE_MEM_SIZE)];
-TENON_MEM_ALIGN(64) static uint8_t scratch[BYTES_OF(ACTIVATIONS_MEM_SIZE)];
-
-static void fail(const char *what, const char *value) {
-  fprintf(stderr, "%s: %s%s%s\n", STRING(TENON_ENTRY), value, *value ? ": " : "", what);
-  exit(2);
-}
 
 static double number(const char *option, const char *text, double least, double most) {
   char *end;

@@ -1,25 +1,14 @@
 /* Entry points of the WebAssembly modules of pages that go on with a text. */
 
-#include TENON_TEXT_HEADER
+#include "text_program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TENON_JOIN_(a, b) a##b
-#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
-#define OF_BUNDLE(what) TENON_JOIN(TENON_ENTRY, what)
-#define BYTES_OF(what) TENON_JOIN(TENON_PREFIX, what)
 #define EXPORT(name) __attribute__((export_name(name)))
-
-extern const uint8_t tenon_weights[];
-extern const uint8_t tenon_text_tables[];
-extern const size_t tenon_text_tables_size;
 
 /* Given to the page: a piece of the text; what it returns, if it is not 0, ends the text. */
 __attribute__((import_module("page"), import_name("piece"))) int tenon_page_piece(const char *piece, size_t length);
-
-TENON_MEM_ALIGN(64) static uint8_t network[BYTES_OF(MUTABLE_MEM_SIZE)];
-TENON_MEM_ALIGN(64) static uint8_t scratch[BYTES_OF(ACTIVATIONS_MEM_SIZE)];
 
 static int give(const char *piece, size_t length, void *user) {
   (void)user;
