@@ -111,21 +111,21 @@ class _Rules:
     def _reference(self, path: str) -> str:
         if path not in self._references:
             self._references[path] = name = self._named("")
-            self._rules[name] = self._value(self._found(path))
+            self._rules[name] = self._value(self._target(path))
         return self._references[path]
 
-    def _found(self, path: str) -> Any:
+    def _target(self, path: str) -> Any:
         if not path.startswith("#"):
             raise _unsupported(f"the reference {path} to another file")
-        found: Any = self._schema
+        target: Any = self._schema
         for part in path[1:].split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            parts = dict(enumerate(found)) if isinstance(found, list) else found
-            place: Any = int(key) if isinstance(found, list) else key
+            parts = dict(enumerate(target)) if isinstance(target, list) else target
+            place: Any = int(key) if isinstance(target, list) else key
             if not isinstance(parts, dict) or place not in parts:
                 raise InputError(f"grammar: the schema has nothing at {path}")
-            found = parts[place]
-        return found
+            target = parts[place]
+        return target
 
     def _constants(self, given: Mapping[str, Any], types: Sequence[str] | None) -> str:
         values = [given["const"]] if "const" in given else given["enum"]
