@@ -29,8 +29,9 @@ from tenon.machine.targets import find
 from tenon.machine.toolchain.compiler import zig
 from tenon.machine.toolchain.stub_library import stub_library
 from tenon.runtime.bundle.writer import save_container
+from tenon.runtime.generation.generator import SamplingKeywords
 from tenon.runtime.sdk import save_sdk
-from text_models import written_model
+from text_models import talking_decoder, written_model
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
@@ -145,6 +146,15 @@ def test_texts_on_an_emulated_aarch64(place: Path) -> None:
         assert shown.decode() == python_text(place, words, seed, "")
 
 
+def cpp_client(source: Path, sdk: Path) -> Path:
+    """A program in C++, beside its source."""
+    needs_plain_build(sdk, "it is the client in C that they check")
+    paths = (f"-I{sdk}/include", f"-L{sdk}/lib", "-ltenon", f"-Wl,-rpath,{sdk}/lib")
+    flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
+    succeeded(run(needed("g++"), *flags, source, *paths, "-o", source.with_suffix("")))
+    return source.with_suffix("")
+
+
 def test_a_program_in_cpp(place: Path) -> None:
     source = """\
 #include <cstdio>
@@ -174,11 +184,7 @@ int main(int, char **words) {
 }
 """
     (place / "client.cpp").write_text(source)
-    paths = (f"-I{place}/sdk/include", f"-L{place}/sdk/lib", "-ltenon", f"-Wl,-rpath,{place}/sdk/lib")
-    needs_plain_build(place / "sdk", "it is the client in C that they check")
-    flags = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
-    succeeded(run(needed("g++"), *flags, place / "client.cpp", *paths, "-o", place / "client"))
-    shown = succeeded(run(place / "client", place / "words", PROMPT)).decode()
+    shown = succeeded(run(cpp_client(place / "client.cpp", place / "sdk"), place / "words", PROMPT)).decode()
     with tenon.Generator(place / "words") as generator:
         text = generator.generate(PROMPT, max_tokens=12).text
     assert shown.startswith(f"{text}\n")
@@ -256,3 +262,98 @@ def test_bundles_without_text(place: Path, library: ctypes.CDLL, tmp_path: Path)
     bundle = ctypes.c_void_p()
     assert library.tenon_bundle_open(str(tmp_path / "net").encode(), None, ctypes.byref(bundle)) == 5
     assert b"words.text.bin is damaged" in library.tenon_last_error()
+
+
+SEVERAL = (
+    "the cat sat on the",
+    "12",
+    "the cat sat on the mat and",
+    "user:dog and cat",
+    "the cat sat on the",
+    "the mat",
+)
+
+
+@pytest.fixture(scope="module")
+def several(place: Path) -> Path:
+    """Folders with a decoder for one sequence and for three."""
+    (place / "talk.gguf").write_bytes(talking_decoder().file())
+    for name, count in (("one", 1), ("three", 3)):
+        tenon.compile(place / "talk.gguf", context=60, sequences=count, threads=2, no_tuning=True).save(place / name)
+    return place
+
+
+def test_several_texts_are_those_of_python(several: Path) -> None:
+    """Each as if it were alone, with a seed and a grammar too; what prompts have in common is computed once."""
+    program = client("batch_texts", several / "sdk", several)
+    (several / "list.gbnf").write_text(GRAMMAR)
+    with tenon.Generator(several / "one") as generator:
+        for seed, grammar in ((0, ""), (4, ""), (4, GRAMMAR)):
+            wanted = list[list[str]]()
+            for number, prompt in enumerate(SEVERAL):
+                how: SamplingKeywords = {"seed": seed + number, "temperature": 1.25 if seed else None}
+                given = several / "list.gbnf" if grammar else None
+                words = [{"role": "user", "content": prompt[5:]}] if prompt.startswith("user:") else prompt
+                made = generator.generate(words, max_tokens=8, grammar=given, **how)
+                finish = {"stop": 0, "length": 1, "context": 2}[made.finish]
+                wanted.append(
+                    [
+                        made.text.replace("\n", "/").replace("\0", "/"),
+                        f"{len(made.tokens)} {made.prompt_tokens}",
+                        str(finish),
+                    ]
+                )
+            for threads in ("1", "2"):
+                shown = succeeded(run(program, several / "three", threads, str(seed), grammar, *SEVERAL)).decode()
+                lines = shown.rstrip("\n").split("\n")
+                numbers = [line.split() for line in lines[1::2]]
+                texts = zip(lines[::2], numbers, strict=True)
+                assert [[text, f"{n[0]} {n[1]}", n[3]] for text, n in texts] == wanted
+                assert [int(n[2]) > 3 for n in numbers] == [False, False, True, False, True, False]
+
+
+def test_bundles_that_are_for_one_text_or_several(several: Path) -> None:
+    program = client("batch_texts", several / "sdk", several)
+    done = run(program, several / "one", "1", "0", "", "a")
+    assert b"create: talk is no language model for several texts: compile it with --sequences" in done.stdout
+    done = run(program, several / "three", "1", "0", "", "a" * 200)
+    assert b"the prompt is empty or leaves no room among the 60 tokens" in done.stdout
+    done = run(program, several / "three", "1", "0", "root ::= (", "a")
+    assert b"add: the grammar has a mistake at byte 10" in done.stdout
+    done = run(program, several / "three", "1", "0", 'root ::= "\\x00"', "a")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_several_texts_in_cpp(several: Path) -> None:
+    source = """\
+#include <cstdio>
+#include <tenon.hpp>
+
+int main(int, char **words) {
+  try {
+    tenon::Bundle bundle(words[1]);
+    tenon::Batch batch(bundle);
+    tenon::TextOptions how;
+    how.max_tokens = 8;
+    std::vector<std::string> texts(3);
+    int pieces = 0;
+    batch.generate(words[2], how, [&](const tenon::Text &text) { texts[0] = text.text; });
+    batch.chat({{"user", words[2]}}, how, [&](const tenon::Text &text) { texts[1] = text.text; });
+    batch.generate(words[2], how, {}, [&](std::string_view) { return ++pieces < 2; });
+    while (batch.step() > 0) {
+    }
+    std::printf("%s\\n%s\\n%d %d\\n", texts[0].c_str(), texts[1].c_str(), pieces, int(batch.sequences()));
+    batch.generate(words[2], how, {}, [](std::string_view) -> bool { throw std::runtime_error("enough"); });
+    while (batch.step() > 0) {
+    }
+  } catch (const std::runtime_error &error) {
+    std::puts(error.what());
+  }
+}
+"""
+    (several / "batch.cc").write_text(source)
+    with tenon.Generator(several / "one") as generator:
+        plain = generator.generate("the cat", max_tokens=8).text
+        answer = generator.generate([{"role": "user", "content": "the cat"}], max_tokens=8).text
+    out = cpp_client(several / "batch.cc", several / "sdk")
+    assert succeeded(run(out, several / "three", "the cat")).decode() == f"{plain}\n{answer}\n2 3\nenough\n"

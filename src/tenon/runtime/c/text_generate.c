@@ -16,15 +16,14 @@ static size_t work_bytes(const TenonText *text, const TextDecoder *d, size_t len
   return ((encoding > sampling ? encoding : sampling) + 15) / 8 * 8;
 }
 
-/* The grammar that a text follows; NULL if there is none. */
-static const char *chosen_grammar(const TenonText *text, const char *given) {
+const char *tenon_text_chosen_grammar(const TenonText *text, const char *given) {
   if (given == NULL && text->head[TEXT_GRAMMAR] != 0) given = (const char *)text->base + text->head[TEXT_GRAMMAR];
   return given != NULL && *given != 0 ? given : NULL;
 }
 
 size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t length, const char *const *stop,
                          const char *grammar) {
-  const char *chosen = chosen_grammar(text, grammar);
+  const char *chosen = tenon_text_chosen_grammar(text, grammar);
   return 2 * token_bytes(d) + held_bytes(text, stop) + work_bytes(text, d, length) +
          (chosen != NULL ? tenon_text_grammar_memory(text, strlen(chosen)) : 0);
 }
@@ -67,46 +66,38 @@ static float *logits_of(const TextDecoder *d, const uint32_t *tokens, long count
   return logits;
 }
 
-/* How many tokens of the caches stay: those that the prompt begins with, too, without its last one. */
-static size_t common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length) {
+size_t tenon_text_common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length) {
   size_t same = 0;
   while (same < count && same + 1 < length && tokens[same] == prompt[same]) same++;
   return same;
 }
 
-/* A text that is being generated: `count` tokens, of which `past` are in the caches. */
-typedef struct {
-  const TenonText *text;
-  const TextDecoder *decoder;
-  TenonSampling *sampling;
-  uint32_t *tokens;
-  size_t count, past;
-  TextOutput output;
-  void *work;
-  TextGrammar *grammar; /* or NULL */
-} Generation;
+int tenon_text_next(TextProgress *g, float *logits, uint32_t vocabulary, long context, int is_last, TextEnd *end) {
+  size_t bytes;
+  if (g->grammar != NULL && tenon_text_grammar_mask(g->grammar, logits, vocabulary) == 0) return TENON_TEXT_GRAMMAR;
+  const uint32_t token = tenon_text_choose(g->sampling, logits, vocabulary, g->tokens, g->count, g->work);
+  *end = TEXT_STOP;
+  if (tenon_text_ends(g->text, token)) return 0;
+  const char *piece = tenon_text_piece(g->text, token, &bytes);
+  g->tokens[g->count++] = token;
+  tenon_text_put(&g->output, piece, bytes);
+  if (g->grammar != NULL && tenon_text_grammar_add(g->grammar, piece, bytes)) return 1;
+  const int is_full = !is_last && g->past >= (size_t)context;
+  if (!g->output.has_stopped) *end = g->output.is_ended ? TEXT_CANCELLED : is_full ? TEXT_CONTEXT : TEXT_LENGTH;
+  return 1;
+}
 
 /* Choose up to `most` tokens, and say why there are no more; the number of them. */
-static long go_on(Generation *g, long most, TextEnd *end) {
-  const TextDecoder *d = g->decoder;
+static long go_on(TextProgress *g, const TextDecoder *d, long most, TextEnd *end) {
   long made = 0;
   *end = TEXT_LENGTH;
   while (made != most && *end == TEXT_LENGTH) {
     float *logits = logits_of(d, g->tokens + g->past, (long)(g->count - g->past), (long)g->past);
     if (logits == NULL) return TENON_TEXT_FAILED;
     g->past = g->count;
-    if (g->grammar != NULL && tenon_text_grammar_mask(g->grammar, logits, d->vocabulary) == 0) return TENON_TEXT_GRAMMAR;
-    uint32_t token = tenon_text_choose(g->sampling, logits, d->vocabulary, g->tokens, g->count, g->work);
-    *end = TEXT_STOP;
-    if (tenon_text_ends(g->text, token)) break;
-    size_t bytes;
-    const char *piece = tenon_text_piece(g->text, token, &bytes);
-    g->tokens[g->count++] = token;
-    made++;
-    tenon_text_put(&g->output, piece, bytes);
-    const int is_full = made != most && g->past >= (size_t)d->context;
-    if (g->grammar != NULL && tenon_text_grammar_add(g->grammar, piece, bytes)) break;
-    if (!g->output.has_stopped) *end = g->output.is_ended ? TEXT_CANCELLED : is_full ? TEXT_CONTEXT : TEXT_LENGTH;
+    const int added = tenon_text_next(g, logits, d->vocabulary, d->context, made + 1 == most, end);
+    if (added < 0) return added;
+    made += added;
   }
   return made;
 }
@@ -115,9 +106,9 @@ long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampl
                          void *memory, size_t size, TextResult *result) {
   uint8_t *at = (uint8_t *)memory;
   uint32_t *tokens = (uint32_t *)memory, *prompt = (uint32_t *)(void *)(at + token_bytes(d));
-  Generation g = {text, d, sampling, tokens, 0, 0, {request->pieces, request->user, request->stop, NULL, {0}, 0, 0, 0, 0},
+  TextProgress g = {text, sampling, tokens, 0, 0, {request->pieces, request->user, request->stop, NULL, {0}, 0, 0, 0, 0},
                   at + 2 * token_bytes(d) + held_bytes(text, request->stop), NULL};
-  const char *rules = chosen_grammar(text, request->grammar);
+  const char *rules = tenon_text_chosen_grammar(text, request->grammar);
   TextGrammar grammar;
   g.output.held = (char *)at + 2 * token_bytes(d);
   if (size < tenon_text_memory(text, d, request->length, request->stop, request->grammar)) return TENON_TEXT_NO_MEMORY;
@@ -134,11 +125,11 @@ long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampl
     }
   }
   g.count = (size_t)count;
-  g.past = request->kept != NULL ? common(tokens, *request->kept, prompt, g.count) : 0;
+  g.past = request->kept != NULL ? tenon_text_common(tokens, *request->kept, prompt, g.count) : 0;
   result->prompt = count;
   result->reused = (long)g.past;
   memcpy(tokens, prompt, g.count * sizeof *tokens);
-  const long made = go_on(&g, request->most, &result->end);
+  const long made = go_on(&g, d, request->most, &result->end);
   if (request->kept != NULL) *request->kept = made < 0 ? 0 : g.past;
   tenon_text_finish(&g.output);
   return made;

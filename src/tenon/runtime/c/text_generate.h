@@ -59,6 +59,27 @@ typedef struct {
   size_t mistake_at;
 } TextResult;
 
+/* A text that is being generated: `count` tokens, of which `past` are in the caches. */
+typedef struct {
+  const TenonText *text;
+  TenonSampling *sampling;
+  uint32_t *tokens;
+  size_t count, past;
+  TextOutput output;
+  void *work; /* as tenon_text_choose needs it */
+  TextGrammar *grammar; /* or NULL */
+} TextProgress;
+
+/* Add the next token by its logits; `context` are the most tokens in the caches.  Returns the tokens that were added, 1 or 0,
+   or TENON_TEXT_GRAMMAR.  `*end` is TEXT_LENGTH if others may follow, unless it `is_last`. */
+int tenon_text_next(TextProgress *progress, float *logits, uint32_t vocabulary, long context, int is_last, TextEnd *end);
+
+/* How many of the tokens in caches stay: those that the prompt begins with, too, without its last one. */
+size_t tenon_text_common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length);
+
+/* The grammar that a text follows, where this one is given; NULL if there is none. */
+const char *tenon_text_chosen_grammar(const TenonText *text, const char *given);
+
 /* The bytes of working memory for a prompt of `length` bytes. */
 size_t tenon_text_memory(const TenonText *text, const TextDecoder *decoder, size_t length, const char *const *stop,
                          const char *grammar);

@@ -437,6 +437,41 @@ TENON_API TenonStatus tenon_generator_chat(TenonGenerator *generator, const Teno
                                            const TenonTextOptions *options, TenonPiece *piece, void *context,
                                            TenonTextResult *result);
 
+/* Several texts at the same time, by a bundle that was compiled with `--sequences N`: N texts at most, which a step goes on
+   with by one token each.  Texts are added between steps, and what prompts begin with alike is computed once.
+
+       TenonBatch *batch;
+       size_t left = 1;
+       if (tenon_batch_create(bundle, NULL, &batch) != TENON_OK) return fail(tenon_last_error());
+       tenon_batch_generate(batch, "Once upon a time", NULL, print, NULL, first);
+       tenon_batch_generate(batch, "Once there was", NULL, print, NULL, second);
+       while (left > 0 && tenon_batch_step(batch, &left) == TENON_OK) continue;
+
+   One batch is used by one thread at a time; functions that it calls must not use it (TENON_BUSY). */
+typedef struct TenonBatch TenonBatch;
+
+/* Called once when a text has ended, in a step, after its last piece. */
+typedef void TenonTextDone(const TenonTextResult *result, void *context);
+
+TENON_API TenonStatus tenon_batch_create(TenonBundle *bundle, const TenonEngineOptions *options, TenonBatch **batch);
+TENON_API TenonStatus tenon_batch_destroy(TenonBatch *batch);
+
+/* The texts at the same time, and the most tokens of a prompt and its continuation; -1 for an invalid handle. */
+TENON_API int64_t tenon_batch_sequences(const TenonBatch *batch);
+TENON_API int64_t tenon_batch_context(const TenonBatch *batch);
+
+/* Add a text; arguments and errors are those of generators, and they are copied.  `piece` and `done`, which may be NULL, are
+   called in steps, with `context`.  TENON_BUSY if there are as many texts as the bundle takes. */
+TENON_API TenonStatus tenon_batch_generate(TenonBatch *batch, const char *prompt, const TenonTextOptions *options,
+                                           TenonPiece *piece, TenonTextDone *done, void *context);
+TENON_API TenonStatus tenon_batch_chat(TenonBatch *batch, const TenonMessage *messages, size_t count,
+                                       const TenonTextOptions *options, TenonPiece *piece, TenonTextDone *done,
+                                       void *context);
+
+/* Run the network once: a token for each text that has begun, and a part of a prompt.  `*left` texts have not ended.  Where
+   a grammar allows no token, its text ends, and the step fails with TENON_RUN_FAILED. */
+TENON_API TenonStatus tenon_batch_step(TenonBatch *batch, size_t *left);
+
 /* The tokens of a text, of which there are `*count`; `special`: with those that the model expects around every text.
    TENON_WRONG_SIZE if there are more than `room`. */
 TENON_API TenonStatus tenon_generator_tokens(TenonGenerator *generator, const char *text, int special, uint32_t *tokens,

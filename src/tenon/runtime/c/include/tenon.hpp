@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -334,6 +335,28 @@ struct TextOptions {
   std::optional<std::string> grammar; /* in GBNF; none: that of the bundle, if any */
 };
 
+/* The options as C takes them; they refer to the others. */
+struct GivenTextOptions {
+  explicit GivenTextOptions(const TextOptions &from) {
+    for (const std::string &text : from.stop) stop.push_back(text.c_str());
+    stop.push_back(nullptr);
+    options.max_tokens = from.max_tokens;
+    options.temperature = from.temperature;
+    options.top_p = from.top_p;
+    options.min_p = from.min_p;
+    options.repetition_penalty = from.repetition_penalty;
+    options.presence_penalty = from.presence_penalty;
+    options.frequency_penalty = from.frequency_penalty;
+    options.top_k = from.top_k;
+    options.penalty_window = from.penalty_window;
+    options.seed = from.seed;
+    options.stop = stop.data();
+    options.grammar = from.grammar ? from.grammar->c_str() : nullptr;
+  }
+  std::vector<const char *> stop;
+  TenonTextOptions options = TENON_TEXT_OPTIONS_INIT;
+};
+
 struct Message {
   std::string role, content;
 };
@@ -406,31 +429,101 @@ class Generator {
   }
   template <class Call>
   static Text collected(const TextOptions &options, Piece piece, Call call) {
-    std::vector<const char *> stop;
-    for (const std::string &text : options.stop) stop.push_back(text.c_str());
-    stop.push_back(nullptr);
-    TenonTextOptions given = TENON_TEXT_OPTIONS_INIT;
-    given.max_tokens = options.max_tokens;
-    given.temperature = options.temperature;
-    given.top_p = options.top_p;
-    given.min_p = options.min_p;
-    given.repetition_penalty = options.repetition_penalty;
-    given.presence_penalty = options.presence_penalty;
-    given.frequency_penalty = options.frequency_penalty;
-    given.top_k = options.top_k;
-    given.penalty_window = options.penalty_window;
-    given.seed = options.seed;
-    given.stop = stop.data();
-    given.grammar = options.grammar ? options.grammar->c_str() : nullptr;
+    const GivenTextOptions given(options);
     State state{{}, std::move(piece), nullptr};
     TenonTextResult result;
-    check(call(&given, take, &state, &result));
+    check(call(&given.options, take, &state, &result));
     if (state.error) std::rethrow_exception(state.error);
     return {std::move(state.text), result};
   }
 
   std::unique_ptr<Bundle> kept_;
   std::unique_ptr<TenonGenerator, Destroy> handle_;
+};
+
+/* Goes on with several texts at the same time, by a bundle that was compiled for so many sequences. */
+class Batch {
+ public:
+  using Piece = Generator::Piece;
+  /* Gets the whole text when it has ended. */
+  using Done = std::function<void(const Text &)>;
+
+  explicit Batch(const Bundle &bundle, int threads = 1) {
+    TenonEngineOptions options = TENON_ENGINE_OPTIONS_INIT;
+    options.threads = threads;
+    TenonBatch *handle = nullptr;
+    check(tenon_batch_create(bundle.handle(), &options, &handle));
+    handle_.reset(handle);
+  }
+
+  TenonBatch *handle() const noexcept { return handle_.get(); }
+  std::int64_t sequences() const { return tenon_batch_sequences(handle()); }
+  std::int64_t context() const { return tenon_batch_context(handle()); }
+  void generate(const std::string &prompt, const TextOptions &options = {}, Done done = {}, Piece piece = {}) {
+    const GivenTextOptions given(options);
+    add(std::move(piece), std::move(done), [&](State *state) {
+      return tenon_batch_generate(handle(), prompt.c_str(), &given.options, take, end, state);
+    });
+  }
+  void chat(const std::vector<Message> &messages, const TextOptions &options = {}, Done done = {}, Piece piece = {}) {
+    std::vector<TenonMessage> list;
+    for (const Message &message : messages) list.push_back({message.role.c_str(), message.content.c_str()});
+    const GivenTextOptions given(options);
+    add(std::move(piece), std::move(done), [&](State *state) {
+      return tenon_batch_chat(handle(), list.data(), list.size(), &given.options, take, end, state);
+    });
+  }
+  /* A token of each text; the number of texts that have not ended.  Throws what a function of the program's threw. */
+  std::size_t step() {
+    std::size_t left = 0;
+    const TenonStatus status = tenon_batch_step(handle(), &left);
+    texts_.remove_if([](const State &state) { return state.ended; });
+    if (*error_) std::rethrow_exception(std::exchange(*error_, nullptr));
+    check(status);
+    return left;
+  }
+
+ private:
+  struct Destroy {
+    void operator()(TenonBatch *batch) const noexcept { tenon_batch_destroy(batch); }
+  };
+  struct State {
+    std::string text;
+    Piece piece;
+    Done done;
+    std::exception_ptr *error;
+    bool ended = false;
+  };
+  static int take(const char *text, std::size_t bytes, void *context) {
+    State &state = *static_cast<State *>(context);
+    try {
+      state.text.append(text, bytes);
+      return state.piece && !state.piece(std::string_view(text, bytes)) ? 1 : 0;
+    } catch (...) {
+      *state.error = std::current_exception();
+      return 1;
+    }
+  }
+  static void end(const TenonTextResult *result, void *context) {
+    State &state = *static_cast<State *>(context);
+    state.ended = true;
+    try {
+      if (state.done) state.done({std::move(state.text), *result});
+    } catch (...) {
+      *state.error = std::current_exception();
+    }
+  }
+  template <class Call>
+  void add(Piece piece, Done done, Call call) {
+    texts_.push_back({{}, std::move(piece), std::move(done), error_.get()});
+    const TenonStatus status = call(&texts_.back());
+    if (status != TENON_OK) texts_.pop_back();
+    check(status);
+  }
+
+  std::list<State> texts_; /* before the batch, which refers to them */
+  std::unique_ptr<std::exception_ptr> error_ = std::make_unique<std::exception_ptr>();
+  std::unique_ptr<TenonBatch, Destroy> handle_;
 };
 
 }  // namespace tenon

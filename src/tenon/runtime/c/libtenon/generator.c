@@ -1,11 +1,8 @@
 /* Texts by language models: a generator is an engine, and memory for tokens. */
 
-#define TEXT_MESSAGE TenonMessage
-
-#include "engine.h"
 #include "errors.h"
 #include "handle.h"
-#include "text_generate.h"
+#include "texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +24,7 @@ static Generator *generator_of(const TenonGenerator *handle) { return tn_handle_
 
 /* ---------------------------------------------------------------------------------------------------------- network */
 
-static const Port *named(const Port *ports, int count, const char *name) {
+const Port *tn_port_named(const Port *ports, int count, const char *name) {
   for (int i = 0; name != NULL && i < count; i++)
     if (strcmp(ports[i].tensor.name, name) == 0) return &ports[i];
   return NULL;
@@ -35,8 +32,7 @@ static const Port *named(const Port *ports, int count, const char *name) {
 
 static size_t offset_of(const Port *port) { return port == NULL ? TEXT_NOWHERE : (size_t)port->offset; }
 
-/* The input that holds the extent of an axis; NULL if there is none. */
-static const Port *holder(const Binding *binding, const Port *port, int axis) {
+const Port *tn_extent_holder(const Binding *binding, const Port *port, int axis) {
   const int number = port != NULL && axis < port->tensor.rank ? port->extents[axis] : -1;
   return number >= 0 && number < binding->input_count ? &binding->inputs[number] : NULL;
 }
@@ -45,32 +41,32 @@ static const Port *holder(const Binding *binding, const Port *port, int axis) {
 static const Port *find_past(const Binding *binding) {
   for (int i = 0; i < binding->input_count; i++)
     for (int axis = 0; binding->inputs[i].tensor.is_state && axis < binding->inputs[i].tensor.rank; axis++) {
-      const Port *size = holder(binding, &binding->inputs[i], axis);
+      const Port *size = tn_extent_holder(binding, &binding->inputs[i], axis);
       if (size != NULL && size->tensor.is_state) return size;
     }
   return NULL;
 }
 
-static int has_type(const Port *port, TenonType type, int rank) {
+int tn_has_type(const Port *port, TenonType type, int rank) {
   return port != NULL && port->tensor.type == type && port->tensor.rank >= rank;
 }
 
 /* Where the inputs and outputs of a binding lie; 0 if it is not of a decoder. */
 static int read_entry(const Description *about, const Binding *binding, TextEntry *entry, Generator *g) {
-  const Port *tokens = named(binding->inputs, binding->input_count, about->tokens);
-  const Port *logits = named(binding->outputs, binding->output_count, about->logits), *past = find_past(binding);
-  const Port *positions = named(binding->inputs, binding->input_count, "position_ids");
-  const Port *mask = named(binding->inputs, binding->input_count, "attention_mask");
-  if (!has_type(tokens, TENON_I64, 2) || !has_type(logits, TENON_F32, 2) || past == NULL) return 0;
+  const Port *tokens = tn_port_named(binding->inputs, binding->input_count, about->tokens);
+  const Port *logits = tn_port_named(binding->outputs, binding->output_count, about->logits), *past = find_past(binding);
+  const Port *positions = tn_port_named(binding->inputs, binding->input_count, "position_ids");
+  const Port *mask = tn_port_named(binding->inputs, binding->input_count, "attention_mask");
+  if (!tn_has_type(tokens, TENON_I64, 2) || !tn_has_type(logits, TENON_F32, 2) || past == NULL) return 0;
   const TenonTensor *scores = &logits->tensor;
   entry->length = (long)tokens->tensor.shape[1];
   entry->past = (long)past->tensor.most;
   entry->tokens = (size_t)tokens->offset;
-  entry->count = offset_of(holder(binding, tokens, 1));
+  entry->count = offset_of(tn_extent_holder(binding, tokens, 1));
   entry->logits = (size_t)logits->offset;
   entry->positions = offset_of(positions);
   entry->mask = offset_of(mask);
-  entry->mask_count = offset_of(holder(binding, mask, 1));
+  entry->mask_count = offset_of(tn_extent_holder(binding, mask, 1));
   entry->every_row = entry->length > 1 && scores->shape[scores->rank - 2] == entry->length;
   g->decoder.past = (size_t)past->offset;
   g->decoder.vocabulary = (uint32_t)scores->shape[scores->rank - 1];
@@ -85,16 +81,22 @@ static int run(void *runner, int entry) {
   return g->status != TENON_OK;
 }
 
-static TenonStatus read_network(Generator *g) {
-  const Bundle *bundle = g->engine->bundle;
-  const Description *about = &bundle->about;
+TenonStatus tn_text_tables(const Engine *engine, TenonText *text) {
+  const Bundle *bundle = engine->bundle;
+  const char *name = bundle->about.name;
   const void *tables = bundle->text_copy != NULL ? bundle->text_copy : bundle->text_file.data;
   if (bundle->text_file.size == 0)
     return tn_fail(TENON_UNSUPPORTED, "%s has no tables for text: it is no language model with a tokenizer, or one that "
-                   "tenon compile --emit text refuses", about->name);
-  if (tenon_text_open(&g->text, tables, bundle->text_file.size) != 0)
-    return tn_fail(TENON_DAMAGED, "%s: the tables for text are damaged or of another version: compile the model again",
-                   about->name);
+                   "tenon compile --emit text refuses", name);
+  if (tenon_text_open(text, tables, bundle->text_file.size) != 0)
+    return tn_fail(TENON_DAMAGED, "%s: the tables for text are damaged or of another version: compile the model again", name);
+  return TENON_OK;
+}
+
+static TenonStatus read_network(Generator *g) {
+  const Description *about = &g->engine->bundle->about;
+  const TenonStatus status = tn_text_tables(g->engine, &g->text);
+  if (status != TENON_OK) return status;
   if ((g->entries = calloc((size_t)about->binding_count, sizeof *g->entries)) == NULL)
     return tn_fail(TENON_OUT_OF_MEMORY, "%s: no memory for a generator", about->name);
   for (int i = 0; i < about->binding_count; i++)
@@ -154,8 +156,8 @@ static TenonStatus check_range(const char *name, double value, double least, dou
   return tn_fail(TENON_INVALID_ARGUMENT, "options.%s is %g: it lies from %g to %g", name, value, least, most);
 }
 
-static TenonStatus read_sampling(const Generator *g, const TenonTextOptions *o, TenonSampling *how) {
-  tenon_text_sampling(&g->text, how);
+static TenonStatus read_sampling(const TenonText *text, const TenonTextOptions *o, TenonSampling *how) {
+  tenon_text_sampling(text, how);
   how->temperature = chosen(o->temperature, how->temperature);
   how->top_p = chosen(o->top_p, how->top_p);
   how->min_p = chosen(o->min_p, how->min_p);
@@ -173,11 +175,19 @@ static TenonStatus read_sampling(const Generator *g, const TenonTextOptions *o, 
   return status == TENON_OK ? check_range("frequency_penalty", how->frequency_penalty, -100, 100) : status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ texts */
+TenonStatus tn_text_options(const TenonText *text, const TenonTextOptions *given, TenonTextOptions *options,
+                            TenonSampling *how) {
+  static const TenonTextOptions usual = TENON_TEXT_OPTIONS_INIT;
+  const TenonStatus status = tn_options(given, options, sizeof *options, "TENON_TEXT_OPTIONS_INIT");
+  if (given == NULL) *options = usual;
+  return status == TENON_OK ? read_sampling(text, options, how) : status;
+}
 
-static long most_tokens(const TenonTextOptions *options) {
+long tn_most_tokens(const TenonTextOptions *options) {
   return options->max_tokens > INT32_MAX ? -1 : (long)options->max_tokens;
 }
+
+/* ------------------------------------------------------------------------------------------------------------ texts */
 
 /* Memory for a text of so many bytes, with room for `more` behind it, which begins with the tokens of the last one. */
 static TenonStatus take_memory(Generator *g, size_t length, const TextRequest *request, size_t more, size_t *need) {
@@ -190,15 +200,22 @@ static TenonStatus take_memory(Generator *g, size_t length, const TextRequest *r
   return TENON_OK;
 }
 
+TenonStatus tn_wrong_prompt(const Engine *engine, long context) {
+  return tn_fail(TENON_WRONG_SIZE, "%s: the prompt is empty or leaves no room among the %ld tokens of the caches",
+                 engine->bundle->about.name, context);
+}
+
+TenonStatus tn_wrong_grammar(const Engine *engine, const char *mistake, size_t at) {
+  const char *name = engine->bundle->about.name;
+  if (mistake == NULL) return tn_fail(TENON_RUN_FAILED, "%s: the grammar allows none of the tokens", name);
+  return tn_fail(TENON_INVALID_ARGUMENT, "the grammar has a mistake at byte %zu: %s", at, mistake);
+}
+
 static TenonStatus ended(Generator *g, long made, const TextResult *about) {
   const char *name = g->engine->bundle->about.name;
   if (made >= 0) return TENON_OK;
-  if (made == TENON_TEXT_LONG)
-    return tn_fail(TENON_WRONG_SIZE, "%s: the prompt is empty or leaves no room among the %ld tokens of the caches", name,
-                   g->decoder.context);
-  if (made == TENON_TEXT_GRAMMAR && about->mistake != NULL)
-    return tn_fail(TENON_INVALID_ARGUMENT, "the grammar has a mistake at byte %zu: %s", about->mistake_at, about->mistake);
-  if (made == TENON_TEXT_GRAMMAR) return tn_fail(TENON_RUN_FAILED, "%s: the grammar allows none of the tokens", name);
+  if (made == TENON_TEXT_LONG) return tn_wrong_prompt(g->engine, g->decoder.context);
+  if (made == TENON_TEXT_GRAMMAR) return tn_wrong_grammar(g->engine, about->mistake, about->mistake_at);
   if (g->status != TENON_OK) return g->status;
   return tn_fail(TENON_RUN_FAILED, "%s: the caches have no room for a run", name);
 }
@@ -219,12 +236,9 @@ static TenonStatus generate(Generator *g, TextRequest *request, TenonSampling *h
 /* The engine and the options of a call; the engine is to be left. */
 static TenonStatus enter(Generator *g, const TenonTextOptions *given, TenonPiece *piece, TenonTextOptions *options,
                          TenonSampling *how) {
-  static const TenonTextOptions usual = TENON_TEXT_OPTIONS_INIT;
   Engine *engine;
   if (piece == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "the function for pieces of the text is NULL");
-  TenonStatus status = tn_options(given, options, sizeof *options, "TENON_TEXT_OPTIONS_INIT");
-  if (given == NULL) *options = usual;
-  if (status == TENON_OK) status = read_sampling(g, options, how);
+  const TenonStatus status = tn_text_options(&g->text, given, options, how);
   return status == TENON_OK ? tn_engine_take(g->handle, &engine) : status;
 }
 
@@ -238,7 +252,7 @@ TenonStatus tenon_generator_generate(TenonGenerator *handle, const char *prompt,
   if (prompt == NULL) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_generator_generate: the prompt is NULL");
   TenonStatus status = enter(g, given, piece, &options, &how);
   if (status != TENON_OK) return status;
-  TextRequest request = {prompt, strlen(prompt), 1, options.stop, most_tokens(&options), NULL, piece, context,
+  TextRequest request = {prompt, strlen(prompt), 1, options.stop, tn_most_tokens(&options), NULL, piece, context,
                          options.grammar};
   status = take_memory(g, request.length, &request, 0, &need);
   if (status == TENON_OK) status = generate(g, &request, &how, need, result);
@@ -246,8 +260,8 @@ TenonStatus tenon_generator_generate(TenonGenerator *handle, const char *prompt,
   return status;
 }
 
-static TenonStatus no_conversation(const Generator *g, long why) {
-  const char *name = g->engine->bundle->about.name;
+TenonStatus tn_no_conversation(const Engine *engine, long why) {
+  const char *name = engine->bundle->about.name;
   if (why == TENON_TEXT_NO_TEMPLATE)
     return tn_fail(TENON_UNSUPPORTED, "%s has no chat template, or one that tenon compile --emit text warns of: give a "
                    "whole text to tenon_generator_generate", name);
@@ -257,11 +271,17 @@ static TenonStatus no_conversation(const Generator *g, long why) {
                  "turn, the last of the user", name);
 }
 
+int tn_are_messages(const TenonMessage *messages, size_t count) {
+  int missing = messages == NULL;
+  for (size_t i = 0; !missing && i < count; i++) missing = messages[i].role == NULL || messages[i].content == NULL;
+  return !missing;
+}
+
 static TenonStatus answer(Generator *g, const TextMessage *messages, size_t count, TextRequest *request,
                           TenonSampling *how, TenonTextResult *result) {
   size_t need;
   const long length = tenon_text_conversation(&g->text, messages, count, NULL);
-  if (length < 0) return no_conversation(g, length);
+  if (length < 0) return tn_no_conversation(g->engine, length);
   const TenonStatus status = take_memory(g, (size_t)length, request, (size_t)length, &need);
   if (status != TENON_OK) return status;
   char *text = (char *)g->memory + need;
@@ -277,12 +297,10 @@ TenonStatus tenon_generator_chat(TenonGenerator *handle, const TenonMessage *mes
   TenonSampling how;
   Generator *g = generator_of(handle);
   if (g == NULL) return TENON_INVALID_HANDLE;
-  int missing = messages == NULL;
-  for (size_t i = 0; !missing && i < count; i++) missing = messages[i].role == NULL || messages[i].content == NULL;
-  if (missing) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_generator_chat: a message is NULL");
+  if (!tn_are_messages(messages, count)) return tn_fail(TENON_INVALID_ARGUMENT, "tenon_generator_chat: a message is NULL");
   TenonStatus status = enter(g, given, piece, &options, &how);
   if (status != TENON_OK) return status;
-  TextRequest request = {NULL, 0, 0, options.stop, most_tokens(&options), NULL, piece, context, options.grammar};
+  TextRequest request = {NULL, 0, 0, options.stop, tn_most_tokens(&options), NULL, piece, context, options.grammar};
   status = answer(g, messages, count, &request, &how, result);
   tn_engine_leave(g->engine);
   return status;
