@@ -357,3 +357,19 @@ int main(int, char **words) {
         answer = generator.generate([{"role": "user", "content": "the cat"}], max_tokens=8).text
     out = cpp_client(several / "batch.cc", several / "sdk")
     assert succeeded(run(out, several / "three", "the cat")).decode() == f"{plain}\n{answer}\n2 3\nenough\n"
+
+
+def test_programs_of_the_documentation(several: Path) -> None:
+    needs_plain_build(several / "sdk", "it is the client in C that they check")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "libtenon.md").read_text()
+    sdk = several / "sdk"
+    flags = ("-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib")
+    for name in ("chat", "several"):
+        source = several / f"{name}.c"
+        source.write_text(page.split(f"```c title={name}.c\n")[1].split("```")[0])
+        succeeded(run(needed("gcc"), *flags, source, "-ltenon", "-o", source.with_suffix("")))
+    with tenon.Generator(several / "one") as generator:
+        texts = [generator.generate(prompt, max_tokens=100) for prompt in ("12", "the mat", "dog", "cat")]
+    assert succeeded(run(several / "chat", several / "one", "12")).decode() == texts[0].text
+    shown = succeeded(run(several / "several", several / "three", "12", "the mat", "dog", "cat")).decode()
+    assert all(f"{len(text.tokens)} tokens: {text.text}\n" in shown for text in texts)
