@@ -79,10 +79,10 @@ static int read_character(TextGrammar *g, uint32_t *point, int *escaped) {
   *escaped = *point == '\\';
   if (!*escaped) return 1;
   const int c = next_byte(g);
-  const char *sign = c != 0 ? strchr(signs, c) : NULL;
   g->at++;
-  if (sign != NULL) {
-    *point = (uint32_t)meanings[sign - signs];
+  for (int i = 0; signs[i] != 0; i++) {
+    if (signs[i] != c) continue;
+    *point = (uint32_t)meanings[i];
     return 1;
   }
   if (c == 'x' || c == 'u' || c == 'U') return read_hexadecimal(g, c == 'x' ? 2 : c == 'u' ? 4 : 8, point);
