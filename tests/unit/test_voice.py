@@ -78,6 +78,14 @@ def test_settings(voice: Path) -> None:
             VoiceSettings.beside(voice)
 
 
+@pytest.mark.parametrize("phonemes", [1, 20, 100])
+def test_frames_fill_whole_tiles(phonemes: int) -> None:
+    """Winograd's algorithm for the convolutions of a voice has tiles of 4 or 8 positions."""
+    frames = sizes(phonemes)["max"]["*"]
+    assert frames % 16 == 0
+    assert frames >= 6 * (2 * phonemes + 3)
+
+
 def test_sound_of_phonemes(voice: Path) -> None:
     with tenon.open(tenon.compile(voice, **sizes(20))) as engine:
         speaker = Voice(engine, settings(voice), speaker=1)

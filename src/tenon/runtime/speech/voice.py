@@ -28,6 +28,10 @@ _BEGIN, _END, _PAD = "^", "$", "_"
 _FRAMES = 12
 """Frames of sound for a phoneme at most, on average over a sentence."""
 
+_WHOLE = 16
+"""The largest number of frames is a multiple of this, so that convolutions over frames have whole tiles only, all of
+which are left out behind a shorter sound."""
+
 _PAUSE = 0.2
 """Seconds of silence between sentences."""
 
@@ -122,4 +126,4 @@ def sizes(phonemes: int = 100) -> dict[str, Any]:
     """The arguments of ``tenon.compile`` for a network that takes up to so many phonemes at once."""
     most = 2 * phonemes + 3
     shapes = {"batch_size": 1, "phonemes": f"1..{most}"}
-    return {"shapes": shapes, "max": {"*": most * _FRAMES // 2}}
+    return {"shapes": shapes, "max": {"*": -(-most * _FRAMES // 2 // _WHOLE) * _WHOLE}}
