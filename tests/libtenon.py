@@ -12,10 +12,10 @@ import pytest
 
 from tenon.machine.targets import find
 from tenon.runtime.sdk import mace, save_sdk, tengine
-from tenon.runtime.sdk.libtenon import POSIX, RUNTIME, SOURCES, TEXT, target_rows
+from tenon.runtime.sdk.libtenon import POSIX, RUNTIME, SOURCES, SPEECH, TEXT, target_rows
 
 CLIENTS = Path(__file__).parent / "c"
-SHARED = tuple(RUNTIME / name for name in ("threads.c", *TEXT))
+SHARED = tuple(RUNTIME / name for name in ("threads.c", *TEXT, *SPEECH))
 """The files of libtenon that other programs have as well."""
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wcast-qual", "-Wundef", "-Werror")
 

@@ -15,6 +15,7 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import ModelArgument, note_open_batches, note_possible_states
+from tenon.cli.speech_program import PROGRAM_PARTS, compile_speech, is_whole_speech_model
 from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, UnsupportedError
 from tenon.formats.wire.stored_files import known_key
@@ -78,6 +79,8 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
     if out.suffix == SUFFIX:
         return _compile_to_one_file(source, written, options, as_json=as_json)
     assert written.key is None
+    if PROGRAM_PARTS.intersection(emit) and is_whole_speech_model(source):
+        return _compile_speech(source, written, options, as_json=as_json)
     options, beside = _for_pages(written, options)
     chosen = Options.from_environment(**options)
     check_possible(chosen, emit)
@@ -112,6 +115,20 @@ def compile_model(source: ModelArgument, written: WrittenFiles, options: dict[st
     for name, file in manifest.files.items():
         shown.add_row(name, size(file.bytes))
     return console.print(shown)
+
+
+def _compile_speech(source: ModelArgument, written: WrittenFiles, options: Mapping[str, Any], *, as_json: bool) -> None:
+    """A program of the networks of a model for speech to text."""
+    if written.report is not None:
+        raise InputError("--report is about one network: compile the parts, with --to 'cross.*' and --from 'cross.*'")
+    written.check_gpu(options.get("target") or "host")
+
+    def compiled(
+        source: ModelArgument, options: Mapping[str, Any], progress: Callable[[str], None], part: str
+    ) -> tenon.Bundle:
+        return _compiled(source, options, progress, written, written.dump / part if written.dump else None)
+
+    compile_speech(source, written.out, written.emit, options, compiled, as_json=as_json)
 
 
 def _for_pages(written: WrittenFiles, options: dict[str, Any]) -> tuple[dict[str, Any], int | None]:

@@ -10,6 +10,7 @@ from tenon.network.graph.text_model import TextModel
 from tenon.runtime.text.chat_form import ChatForm, chat_form
 from tenon.runtime.text.chat_template import special_names
 from tenon.runtime.text.sampling import Sampling
+from tenon.runtime.text.speech_tokens import SpeechTokens
 from tenon.runtime.text.text_tables import names_of, text_tables
 from tenon.runtime.text.tokenizer import definition_of
 
@@ -42,13 +43,16 @@ def c_tables(model: TextModel, byte_order: Literal["little", "big"]) -> CTables:
         except InputError as error:
             problem = str(error)
     sampling = Sampling.of(model.generation)
-    content = text_tables(definition, model.eos, byte_order, sampling=sampling, chat=form, grammar=model.grammar)
+    speech = SpeechTokens.of(model, definition) if model.kind == "encoder-decoder" else None
+    content = text_tables(
+        definition, model.eos, byte_order, sampling=sampling, chat=form, grammar=model.grammar, speech=speech
+    )
     return CTables(content, form is not None, problem)
 
 
 def usual_tables(model: TextModel | None, byte_order: Literal["little", "big"]) -> bytes | None:
     """The same for libtenon, beside any bundle of a decoder; None where there are none."""
-    if model is None or model.kind != "decoder" or model.tokenizer is None:
+    if model is None or model.kind not in ("decoder", "encoder-decoder") or model.tokenizer is None:
         return None
     try:
         return c_tables(model, byte_order).content

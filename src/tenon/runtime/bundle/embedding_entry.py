@@ -10,7 +10,7 @@ from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 from tenon.runtime.bundle.text_entry import NOWHERE, joined_sources
 
 SOURCES = (
-    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_embed.h"),
+    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_encode.h", "text_embed.h"),
     *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_embed.c"),
 )
 """The hand-written C files that ``embedding_source`` needs, in the order in which these need each other."""

@@ -157,8 +157,6 @@ def _text_objects(
     threaded: bool = False,
 ) -> dict[str, bytes]:
     """The objects of a program of a language model, whose main file is ``main`` of ``runtime/c/``."""
-    size = "#include <stddef.h>\nextern const size_t tenon_text_tables_size;\n"
-    size += f"const size_t tenon_text_tables_size = {len(tables)};\n"
     names = (f'-DTENON_TEXT_HEADER="{name}_text.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     shared = {file: runtime(file) for file in ("text_program.h", "threads.h")}
     files = {main: runtime(main), **shared, **headers}
@@ -166,12 +164,55 @@ def _text_objects(
     return {
         "main.o": compiler.compile(files, main, target, flags),
         "text.o": compiler.compile({**headers, "text.c": source.encode()}, "text.c", target, ("-ffp-contract=off",)),
-        "size.o": compiler.compile({"size.c": size.encode()}, "size.c", target),
+        "size.o": _tables_size(compiler, target, tables),
         "tables.o": weights_object(compiler, target, tables, "tenon_text_tables"),
         "weights.o": weights_object(compiler, target, weights),
         "network.o": network,
         **({"threads.o": thread_pool(compiler, target)} if threaded else {}),
     }
+
+
+def speech_executable(
+    compiler: Compiler,
+    target: Target,
+    name: str,
+    networks: Mapping[str, tuple[bytes, bytes]],
+    headers: Mapping[str, bytes],
+    source: str,
+    tables: bytes,
+    *,
+    threaded: bool,
+) -> bytes:
+    """A standalone program that writes down speech.  ``networks`` are object and weights of "encoder" and "decoder",
+    ``source`` is ``<name>_speech.c``, ``headers`` are those that it includes; ``tables`` are of its tokenizer."""
+    files = {file: runtime(file) for file in ("speech_main.c", "wav.c", "resample.c", "wav.h", "threads.h")}
+    names = (f'-DTENON_SPEECH_HEADER="{name}_speech.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
+    exact = "-ffp-contract=off"
+    flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), exact)
+    objects = {
+        "main.o": compiler.compile({**files, **headers}, "speech_main.c", target, flags),
+        "speech.o": compiler.compile({**headers, "speech.c": source.encode()}, "speech.c", target, (exact,)),
+        "size.o": _tables_size(compiler, target, tables),
+        "tables.o": weights_object(compiler, target, tables, "tenon_text_tables"),
+        **{f"{file}.o": compiler.compile(files, f"{file}.c", target, (exact,)) for file in ("wav", "resample")},
+        **({"threads.o": thread_pool(compiler, target)} if threaded else {}),
+    }
+    for part, (network, weights) in networks.items():
+        objects[f"{part}.o"] = network
+        objects[f"{part}_weights.o"] = weights_object(compiler, target, weights, f"tenon_{part}_weights")
+    format = target.format
+    made = _with_part_of_c_library(compiler, target, objects) or compiler.link(
+        objects, target, (*format.math_library, "-s", format.remove_unused, *(("-pthread",) if threaded else ()))
+    )
+    compiler.keep_c_library(target)
+    return made
+
+
+def _tables_size(compiler: Compiler, target: Target, tables: bytes) -> bytes:
+    """The object that says how long the tables of a tokenizer are."""
+    size = "#include <stddef.h>\nextern const size_t tenon_text_tables_size;\n"
+    size += f"const size_t tenon_text_tables_size = {len(tables)};\n"
+    return compiler.compile({"size.c": size.encode()}, "size.c", target)
 
 
 def text_web_module(

@@ -10,14 +10,14 @@ from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, counts_of_states, size_ranges
 
 SOURCES = (
-    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_sampling.h", "text_chat.h", "text_output.h"),
-    *("text_grammar.h", "text_generate.h"),
+    *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_encode.h", "text_sampling.h", "text_chat.h"),
+    *("text_output.h", "text_grammar.h", "text_generate.h"),
     *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_chat.c"),
     *("text_output.c", "text_grammar.c", "text_automaton.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)
-_SHARED_FUNCTION = re.compile(r"^(?=(?:const )?\w+ \*?tenon_text_\w+\()", re.MULTILINE)
+_SHARED_FUNCTION = re.compile(r"^(?=(?:const )?\w+ \*?tenon_(?:text|speech)_\w+\()", re.MULTILINE)
 NOWHERE = "TEXT_NOWHERE"
 
 _HEADER = """\
@@ -114,9 +114,9 @@ extern {name}_next_function *const {name}_text_nexts[{name}_ENTRIES];
 """
 
 _HEAD = """\
-/* Texts of the network {name}, see {name}_text.h. */
+/* Texts of the network {name}, see {header}. */
 
-#include "{name}_text.h"
+#include "{header}"
 
 """
 _MESSAGE = """\
@@ -242,10 +242,11 @@ def text_source(manifest: Manifest, model: TextModel, runtime: Mapping[str, str]
     return joined_sources(manifest.name, files) + _ENTRY.format(**_words(manifest, model))
 
 
-def joined_sources(name: str, files: Sequence[str], static: str = "static") -> str:
-    """The hand-written files as the beginning of ``<name>_text.c``, whose functions are ``static`` there."""
+def joined_sources(name: str, files: Sequence[str], static: str = "static", header: str = "") -> str:
+    """The hand-written files as the beginning of a C file, whose functions are ``static`` there; it includes ``header``
+    (``<name>_text.h``)."""
     parts = [_INCLUDE.sub("", _SHARED_FUNCTION.sub(f"{static} ", text)) for text in files]
-    return _HEAD.format(name=name) + "\n".join(parts) + "\n"
+    return _HEAD.format(name=name, header=header or f"{name}_text.h") + "\n".join(parts) + "\n"
 
 
 def text_description(manifest: Manifest, model: TextModel, *, chat: bool) -> dict[str, object]:

@@ -245,6 +245,11 @@ class Bundle:
     def _embeds_text(self) -> bool:
         return self.text is not None and self.text.kind == "encoder" and self.text.tokenizer is not None
 
+    @property
+    def _reads_tokens(self) -> bool:
+        """Whether it is no encoder of speech, which is a part of a model that reads tokens."""
+        return self.text is not None and self.text.ports.get("tokens") in {port.name for port in self.program.inputs}
+
     def _text_header(self) -> dict[str, bytes]:
         assert self.text is not None
         made = embedding_header if self._embeds_text else text_header
@@ -340,13 +345,22 @@ class Bundle:
             return save_container(folder, [self], key)
         if key is not None:
             raise InputError(f"{folder}: only {SUFFIX} files are encrypted: give the name of one")
-        parts = self._parts(emit or self.compilation.emit)
-        if "exe" in parts and self.compiler.builds_c_library(self.target):
+        if "exe" in (emit or self.compilation.emit):
+            self.note_c_library(progress)
+        return write_folder(Path(folder), *self.files(emit))
+
+    def note_c_library(self, progress: Callable[[str], None]) -> None:
+        """Tell that an executable takes minutes, if it does."""
+        if self.compiler.builds_c_library(self.target):
             progress(f"building the C library for {self.target.triple}, once; this can take minutes")
+
+    def files(self, emit: Sequence[Emit] = ()) -> tuple[dict[str, Content], frozenset[str]]:
+        """The files of a folder with these parts, and the names of those that are executed."""
+        parts = self._parts(emit or self.compilation.emit)
         files = self._files(parts)
         files[FILE] = self.manifest(files, bool(COMPILED & parts)).text().encode()
         code = {executable_name(self.name, self.target), library_name(self.name, self.target) or ""}
-        return write_folder(Path(folder), files, frozenset(code))
+        return files, frozenset(code)
 
     def loaded_files(self) -> dict[str, Content]:
         """The files that opening the bundle needs: manifest, library and weights.  Raises InputError for a target that
@@ -421,7 +435,7 @@ class Bundle:
             files[f"{name}.weights.txt"] = weights_text(self.weights)
         if "library" in parts:
             files[library_name(name, self.target) or name] = self.library
-            tables = usual_tables(self.text, self.target.byte_order)
+            tables = usual_tables(self.text, self.target.byte_order) if self._reads_tokens else None
             files |= {tables_file(name): tables} if tables else {}
         if "ir" in parts:
             programs = (self.program, *self.more)

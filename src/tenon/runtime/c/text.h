@@ -1,4 +1,4 @@
-/* Text before and after language models: tokens of texts and texts of tokens.
+/* Text before and after language models: the tables of a tokenizer, and texts of tokens.
 
    All tables lie in one block of memory, which Tenon writes beside a bundle (NAME.text.bin, or linked into a program).
    No function here allocates memory or keeps anything between calls. */
@@ -30,20 +30,12 @@ enum {
   TEXT_PAIRS, TEXT_BYTE_TOKENS, TEXT_SCORES, TEXT_SPECIAL_COUNT, TEXT_SPECIAL_ROWS, TEXT_SPECIAL_BITS, TEXT_FIRST,
   TEXT_FIRST_TOKENS, TEXT_LAST, TEXT_LAST_TOKENS, TEXT_ENDS, TEXT_END_TOKENS, TEXT_LONGEST_WORD, TEXT_FORM_PAGES,
   TEXT_FORM_NUMBERS, TEXT_FORM_ENTRIES, TEXT_FORM_POINTS, TEXT_FORM_PAIR_COUNT, TEXT_FORM_PAIRS, TEXT_CHAT,
-  TEXT_CHAT_TEXTS, TEXT_SAMPLING, TEXT_DEEPEST, TEXT_ORDER_COUNT, TEXT_ORDER, TEXT_COMMON, TEXT_GRAMMAR, TEXT_HEAD
+  TEXT_CHAT_TEXTS, TEXT_SAMPLING, TEXT_DEEPEST, TEXT_ORDER_COUNT, TEXT_ORDER, TEXT_COMMON, TEXT_GRAMMAR, TEXT_SPEECH,
+  TEXT_HEAD
 };
 
 /* Open tables of `size` bytes.  Returns 0, or TENON_TEXT_NO_TABLES. */
 int tenon_text_open(TenonText *text, const void *tables, size_t size);
-
-/* The bytes of working memory that `tenon_text_encode` needs for a text of `length` bytes. */
-size_t tenon_text_work(const TenonText *text, size_t length);
-
-/* The tokens of a text in UTF-8; `special`: with those that the model expects around every text.  Special tokens that
-   are written in the text are read as such.  `work` is memory of `tenon_text_work(text, length)` bytes, at a multiple
-   of 8.  Returns the number of tokens, or TENON_TEXT_NO_ROOM for more than `room`. */
-long tenon_text_encode(const TenonText *text, const char *string, size_t length, int special, uint32_t *tokens,
-                       size_t room, void *work);
 
 /* The bytes of a token, of which there are `*length`; none for special tokens. */
 const char *tenon_text_piece(const TenonText *text, uint32_t token, size_t *length);

@@ -4,6 +4,7 @@
 #define TENON_TEXT_EMBED_H
 
 #include "text.h"
+#include "text_encode.h"
 
 /* Where the inputs and the output lie in the mutable region; TEXT_NOWHERE for those that there are not.  The output has
    `rows` of `width` numbers: 1, or one for each of at most `length` tokens, of which the mean is taken. */

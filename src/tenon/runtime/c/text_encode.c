@@ -1,3 +1,4 @@
+#include "text_encode.h"
 #include "text_form.h"
 #include "text_words.h"
 #include <string.h>

@@ -4,6 +4,7 @@
 #define TENON_TEXT_GENERATE_H
 
 #include "text_chat.h"
+#include "text_encode.h"
 #include "text_grammar.h"
 #include "text_output.h"
 #include "text_sampling.h"

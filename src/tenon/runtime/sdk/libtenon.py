@@ -26,7 +26,9 @@ TEXT = tuple(
     for name in ("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "tables", "words")
 )
 """The files of ``runtime/c/`` with which generators read and write texts."""
-_TEXT_HEADERS = ("text.h", *(path.name for path in sorted(RUNTIME.glob("text_*.h"))))
+SPEECH = ("speech.c", "speech_tokens.c")
+"""The files of ``runtime/c/`` with which recognizers write down speech."""
+_TEXT_HEADERS = ("text.h", "speech.h", *(path.name for path in sorted(RUNTIME.glob("text_*.h"))))
 _HEADERS = tuple(name for name in _ALL if name.endswith(".h"))
 TENGINE_HEADERS = ("c_api.h", "defines.h")
 _FAST = {"aes_gcm.c": (), "digest.c": ("-O2",), "threads.c": ("-O2",)}
@@ -50,7 +52,7 @@ def libtenon(compiler: Compiler, target: Target) -> Libraries:
     objects = {
         f"{Path(name).stem}.o": compile_source(compiler, row, "libtenon", name) for name in (*SOURCES, *_platform(row))
     }
-    for name in TEXT:
+    for name in (*TEXT, *SPEECH):
         objects[f"{Path(name).stem}.o"] = compile_source(compiler, row, ".", name, ("-ffp-contract=off",))
     if row.thread_pool:
         objects["threads.o"] = compile_source(compiler, row, ".", "threads.c")

@@ -14,6 +14,7 @@ from tenon.runtime.engine import Engine
 from tenon.runtime.engine.sound import Sound
 from tenon.runtime.speech.pieces import pieces
 from tenon.runtime.speech.timestamps import TimestampRules
+from tenon.runtime.text.speech_tokens import SpeechTokens
 from tenon.runtime.text.tokenizer import TextTokenizer
 
 RATE = 16000
@@ -24,12 +25,6 @@ _MULTILINGUAL = 51865
 
 _POSITIONS = "positions"
 """The decoder's size for the positions of the encoded sound, where these differ."""
-
-_TRANSCRIBE, _NO_TIMES, _FIRST_LANGUAGE = "<|transcribe|>", "<|notimestamps|>", "<|en|>"
-"""Whisper's names of the tokens that say what the decoder is to write."""
-
-_FIRST_TIME = "<|0.00|>"
-"""The name of the token of the time 0, behind which those of later times follow."""
 
 
 class SpokenText(NamedTuple):
@@ -55,18 +50,18 @@ class Recognizer:
         self.encoder, self.decoder, self.settings = encoder, decoder, text
         self.tokenizer = TextTokenizer.of(text)
         self._cross = [t.name for t in encoder.manifest.outputs if t.name in decoder.inputs]
-        self._languages = _languages(self.tokenizer, decoder)
+        self._tokens = SpeechTokens.of(text, self.tokenizer.definition)
+        logits = next(t for t in decoder.manifest.outputs if t.name == "logits")
+        self._languages = self._tokens.languages if logits.shape[-1] >= _MULTILINGUAL else {}
         if language and language not in self._languages:
             raise InputError(
                 f"the language '{language}' is not known; there are {', '.join(self._languages) or 'none'}"
             )
         self.language = language
-        self.rules = _timestamps(self.tokenizer, self.settings.eos)
-        times = frozenset(range(self.rules.first, len(self.tokenizer.pieces))) if self.rules else frozenset[int]()
-        self._times = times
-        never = {*self.settings.suppressed, *(self.tokenizer.special - set(self.settings.eos))}
-        self._never = np.array(sorted(never - times), np.int64)
-        self._never_timed = np.array(sorted(times), np.int64)
+        first_time = self._tokens.first_time
+        self.rules = None if first_time is None else TimestampRules(first_time, self._tokens.end)
+        self._never = np.array(self._tokens.never, np.int64)
+        self._never_timed = np.array(self._tokens.times, np.int64)
 
     @property
     def longest(self) -> float:
@@ -89,7 +84,7 @@ class Recognizer:
 
     def text(self, tokens: list[int]) -> str:
         """The text of tokens, without special ones and times."""
-        return self.tokenizer.decode(token for token in tokens if token not in self._times)
+        return self.tokenizer.decode(token for token in tokens if token not in self._tokens.times)
 
     def tokens(self, samples: Array, most: int | None = None, *, times: bool = False) -> list[int]:
         """The likeliest token after each other for samples [n] of a piece, ``most`` at most; with ``times``, tokens of
@@ -131,18 +126,14 @@ class Recognizer:
         start = list(self.settings.start)
         if self._languages:
             spoken = self._languages.get(self.language or "") or self._spoken(start)
-            start += [spoken, *self._numbers(_TRANSCRIBE)]
-        return start + ([] if times else self._numbers(_NO_TIMES))
+            start += [spoken, *_listed(self._tokens.transcribe)]
+        return start + ([] if times else _listed(self._tokens.no_times))
 
     def _spoken(self, start: list[int]) -> int:
         """The token of the likeliest language."""
         logits = self._steps(start)
         self.decoder.reset()
         return max(self._languages.values(), key=lambda token: float(logits[token]))
-
-    def _numbers(self, name: str) -> list[int]:
-        number = self.tokenizer.number(name)
-        return [] if number is None else [number]
 
     def _steps(self, tokens: list[int]) -> Array:
         """Add tokens to the caches; the logits behind the last one."""
@@ -167,18 +158,5 @@ def _room(decoder: Engine) -> int:
     return next(t.shape[2] for t in decoder.manifest.inputs if t.state and len(t.shape) == 4)
 
 
-def _languages(tokenizer: TextTokenizer, decoder: Engine) -> dict[str, int]:
-    """Whisper's tokens of languages, for networks that know several."""
-    first, task = tokenizer.number(_FIRST_LANGUAGE), tokenizer.number(_TRANSCRIBE)
-    logits = next(t for t in decoder.manifest.outputs if t.name == "logits")
-    if first is None or task is None or logits.shape[-1] < _MULTILINGUAL:
-        return {}
-    names = {each["content"]: each["id"] for each in tokenizer.definition.get("added_tokens") or ()}
-    between = range(first, tokenizer.number("<|translate|>") or task)
-    return {name[2:-2]: number for name, number in names.items() if number in between}
-
-
-def _timestamps(tokenizer: TextTokenizer, ends: Sequence[int]) -> TimestampRules | None:
-    """The rules of Whisper's times; None for other networks."""
-    first = tokenizer.number(_FIRST_TIME)
-    return TimestampRules(first, min(ends)) if first is not None and ends and min(ends) < first else None
+def _listed(token: int | None) -> list[int]:
+    return [] if token is None else [token]

@@ -18,6 +18,7 @@ from tenon.runtime.text.normal_forms import NormalForm, normal_form
 from tenon.runtime.text.normal_steps import NormalStep, NormalSteps, growth, normal_steps, unsupported
 from tenon.runtime.text.pattern_automata import Automata, automata
 from tenon.runtime.text.sampling import Sampling
+from tenon.runtime.text.speech_tokens import SpeechTokens
 from tenon.runtime.text.token_bytes import token_bytes, vocabulary
 from tenon.runtime.text.tokenizer import common_prefix, damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
@@ -40,7 +41,7 @@ HEAD = (
     *("pair_mask", "pair_slots", "pairs", "byte_tokens", "scores", "special_count", "special_rows", "special_bits"),
     *("first", "first_tokens", "last", "last_tokens", "ends", "end_tokens", "longest_word"),
     *("form_pages", "form_numbers", "form_entries", "form_points", "form_pair_count", "form_pairs"),
-    *("chat", "chat_texts", "sampling", "deepest", "order_count", "order", "common", "grammar"),
+    *("chat", "chat_texts", "sampling", "deepest", "order_count", "order", "common", "grammar", "speech"),
 )
 """The names of the numbers at the beginning."""
 
@@ -53,15 +54,16 @@ def text_tables(
     sampling: Sampling | None = None,
     chat: ChatForm | None = None,
     grammar: str = "",
+    speech: SpeechTokens | None = None,
 ) -> bytes:
     """The tables of a tokenizer.json; ``ends`` are the tokens that end a text, ``sampling`` how tokens are chosen
     unless a program says (greedily), ``chat`` the model's chat template, ``grammar`` what texts follow unless a program
-    says, in GBNF.
+    says, in GBNF, ``speech`` the tokens of a decoder that writes down speech.
 
     Raises UnsupportedError for what the functions in C lack, FormatError for a damaged definition.
     """
     with damage("the settings of the tokenizer"):
-        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat, grammar)
+        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat, grammar, speech)
 
 
 def names_of(definition: Mapping[str, Any]) -> dict[int, str]:
@@ -81,7 +83,14 @@ class _Tables:
         self._pieces = token_bytes(definition)
         self._added = sorted(definition.get("added_tokens") or (), key=lambda each: -len(each["content"].encode()))
 
-    def written(self, ends: Sequence[int], sampling: Sampling, chat: ChatForm | None, grammar: str) -> bytes:
+    def written(
+        self,
+        ends: Sequence[int],
+        sampling: Sampling,
+        chat: ChatForm | None,
+        grammar: str,
+        speech: SpeechTokens | None,
+    ) -> bytes:
         rules, normal = word_rules(self._definition.get("pre_tokenizer")), self._normal()
         self._head |= {"magic": MAGIC, "version": VERSION, "vocabulary": len(self._pieces)}
         self._put_model(rules)
@@ -97,6 +106,8 @@ class _Tables:
             self._put_chat(chat)
         if grammar:
             self._add_section("grammar", grammar.encode() + b"\0")
+        if speech is not None:
+            self._add_section("speech", np.array(speech.table, np.uint32))
         self._head["bytes"] = len(self._content)
         numbers = np.array([self._head[name] for name in HEAD], np.uint32).astype(f"{self._order}u4").tobytes()
         return numbers + bytes(self._content[len(numbers) :])

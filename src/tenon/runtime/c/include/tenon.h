@@ -481,6 +481,69 @@ TENON_API TenonStatus tenon_generator_tokens(TenonGenerator *generator, const ch
    NULL for an invalid handle. */
 TENON_API const char *tenon_generator_piece(TenonGenerator *generator, uint32_t token, size_t *bytes);
 
+/* ------------------------------------------------------------------------------------------------- speech to text */
+
+/* A recognizer writes down speech while it arrives, by two bundles of a model: the encoder, which was compiled with the
+   outputs 'cross.*', and the decoder, with these as inputs (TENON_UNSUPPORTED for others).  Texts are those of `tenon run`
+   and tenon.speech.  It takes no memory after it is created.
+
+       TenonRecognizer *recognizer;
+       TenonListenOptions how = TENON_LISTEN_OPTIONS_INIT;
+       how.live = 1;
+       if (tenon_recognizer_create(encoder, decoder, NULL, &recognizer) != TENON_OK) return fail(tenon_last_error());
+       tenon_recognizer_begin(recognizer, &how, print, NULL);
+       while ((count = microphone(samples)) > 0) tenon_recognizer_hear_pcm(recognizer, samples, count);
+       tenon_recognizer_finish(recognizer);
+
+   One recognizer is used by one thread at a time; a call during another gives TENON_BUSY. */
+typedef struct TenonRecognizer TenonRecognizer;
+
+/* Samples in a second. */
+#define TENON_SPEECH_RATE 16000
+
+/* How a sound is written down; TENON_LISTEN_OPTIONS_INIT first, then set fields.  A NULL pointer means the defaults. */
+typedef struct TenonListenOptions {
+  size_t struct_size;
+  const char *language; /* "en"; NULL: the network says it for each piece, if it knows several */
+  double step, pause;   /* live: seconds between texts that may change, and without a voice before a final one */
+  int32_t live;         /* 1: texts end where the speaker pauses, and those so far are given in between; 0: they end where
+                           the network takes no more samples */
+  int32_t times;        /* 1: each part of a text has its own times, where the network knows them (not live) */
+} TenonListenOptions;
+
+#define TENON_LISTEN_OPTIONS_INIT {sizeof(TenonListenOptions), NULL, 1.0, 0.6, 0, 0}
+
+/* What was said from `start` to `end`, in seconds since the sound began. */
+typedef struct TenonHeardText {
+  double start, end;
+  const char *text; /* UTF-8, which no zero follows */
+  size_t bytes;
+  int32_t final; /* 0: it may change with what follows */
+  int32_t reserved_[9];
+} TenonHeardText;
+
+/* Gets a text, which lives until it returns.  Anything but 0 ends the call, with TENON_OK.  It must not use the
+   recognizer. */
+typedef int TenonHeard(const TenonHeardText *text, void *context);
+
+/* `options` are as for tenon_engine_create.  The recognizer keeps both bundles open. */
+TENON_API TenonStatus tenon_recognizer_create(TenonBundle *encoder, TenonBundle *decoder,
+                                              const TenonEngineOptions *options, TenonRecognizer **recognizer);
+TENON_API TenonStatus tenon_recognizer_destroy(TenonRecognizer *recognizer);
+
+/* Begin with a sound; what was heard of another one is forgotten.  TENON_NOT_FOUND for a language that the network does not
+   know. */
+TENON_API TenonStatus tenon_recognizer_begin(TenonRecognizer *recognizer, const TenonListenOptions *options,
+                                             TenonHeard *heard, void *context);
+
+/* Take the next samples of the sound, any number at once: of -1 to 1, or of 16 bits.  TENON_WRONG_STATE before
+   tenon_recognizer_begin. */
+TENON_API TenonStatus tenon_recognizer_hear(TenonRecognizer *recognizer, const float *samples, size_t count);
+TENON_API TenonStatus tenon_recognizer_hear_pcm(TenonRecognizer *recognizer, const int16_t *samples, size_t count);
+
+/* Write down what is left where the sound ends. */
+TENON_API TenonStatus tenon_recognizer_finish(TenonRecognizer *recognizer);
+
 #ifdef __cplusplus
 }
 #endif

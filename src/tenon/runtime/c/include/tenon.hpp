@@ -526,6 +526,76 @@ class Batch {
   std::unique_ptr<TenonBatch, Destroy> handle_;
 };
 
+/* How a sound is written down. */
+struct Listening {
+  std::string language; /* "": the network says it for each piece */
+  bool live = false, times = false;
+  double step = 1.0, pause = 0.6;
+};
+
+/* What was said from `start` to `end`, in seconds. */
+struct Heard {
+  double start, end;
+  std::string text;
+  bool final;
+};
+
+/* Writes down speech while it arrives, by the encoder and the decoder of a model. */
+class Recognizer {
+ public:
+  /* Gets what is said; false ends the call. */
+  using Function = std::function<bool(const Heard &)>;
+
+  Recognizer(const Bundle &encoder, const Bundle &decoder, int threads = 1) {
+    TenonEngineOptions options = TENON_ENGINE_OPTIONS_INIT;
+    options.threads = threads;
+    TenonRecognizer *handle = nullptr;
+    check(tenon_recognizer_create(encoder.handle(), decoder.handle(), &options, &handle));
+    handle_.reset(handle);
+  }
+
+  TenonRecognizer *handle() const noexcept { return handle_.get(); }
+  void begin(const Listening &how, Function function) {
+    TenonListenOptions options = TENON_LISTEN_OPTIONS_INIT;
+    options.language = how.language.empty() ? nullptr : how.language.c_str();
+    options.live = how.live;
+    options.times = how.times;
+    options.step = how.step;
+    options.pause = how.pause;
+    state_ = std::make_unique<State>(State{std::move(function), nullptr});
+    check(tenon_recognizer_begin(handle(), &options, take, state_.get()));
+  }
+  void hear(const float *samples, std::size_t count) { done(tenon_recognizer_hear(handle(), samples, count)); }
+  void hear(const std::int16_t *samples, std::size_t count) { done(tenon_recognizer_hear_pcm(handle(), samples, count)); }
+  void finish() { done(tenon_recognizer_finish(handle())); }
+
+ private:
+  struct Destroy {
+    void operator()(TenonRecognizer *recognizer) const noexcept { tenon_recognizer_destroy(recognizer); }
+  };
+  struct State {
+    Function function;
+    std::exception_ptr error;
+  };
+  /* An exception of the program's function ends the call, and is thrown when the library has returned. */
+  static int take(const TenonHeardText *text, void *context) {
+    State &state = *static_cast<State *>(context);
+    try {
+      return state.function({text->start, text->end, std::string(text->text, text->bytes), text->final != 0}) ? 0 : 1;
+    } catch (...) {
+      state.error = std::current_exception();
+      return 1;
+    }
+  }
+  void done(TenonStatus status) {
+    check(status);
+    if (state_ && state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
+  }
+
+  std::unique_ptr<State> state_;
+  std::unique_ptr<TenonRecognizer, Destroy> handle_;
+};
+
 }  // namespace tenon
 
 #endif  // TENON_HPP

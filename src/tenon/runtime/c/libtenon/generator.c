@@ -90,6 +90,7 @@ TenonStatus tn_text_tables(const Engine *engine, TenonText *text) {
                    "tenon compile --emit text refuses", name);
   if (tenon_text_open(text, tables, bundle->text_file.size) != 0)
     return tn_fail(TENON_DAMAGED, "%s: the tables for text are damaged or of another version: compile the model again", name);
+  if (text->head[TEXT_SPEECH] != 0) return tn_fail(TENON_UNSUPPORTED, "%s writes down speech: create a recognizer", name);
   return TENON_OK;
 }
 

@@ -5,7 +5,7 @@
 
 /* What a handle is of, and how that is ended, for messages: {"bundle", "closed"}.  Compared by address. */
 typedef struct {
-  char name[10], ended[10];
+  char name[12], ended[10];
 } HandleKind;
 
 void *tn_handle_new(const HandleKind *kind, void *object); /* NULL if there is no memory */
