@@ -160,6 +160,7 @@ FITS = [
     {"fit": "crop", "resize": 16, "sampling": "bilinear"},
     {"fit": "letterbox", "border": 99, "scale": (1, 2, 3)},
     {"sampling": "nearest"},
+    {"sampling": "bicubic", "fit": "crop"},
 ]
 
 

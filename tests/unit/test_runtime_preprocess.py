@@ -48,7 +48,7 @@ const char *convert(const char *path, int number, const char *type, unsigned cha
 
 Case = tuple[Preprocessing, str, tuple[int, ...]]
 FITS: tuple[Fit, ...] = ("stretch", "crop", "letterbox")
-SAMPLINGS: tuple[Sampling, ...] = ("smooth", "bilinear", "nearest")
+SAMPLINGS: tuple[Sampling, ...] = ("smooth", "bilinear", "nearest", "bicubic", "lanczos")
 CASES: list[Case] = [
     *[
         (Preprocessing((123.7, 116.3, 103.5), (1 / 58.4,), "bgr", fit, sampling=sampling), "f32", shape)

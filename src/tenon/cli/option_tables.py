@@ -351,7 +351,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "--weight-format": ("fp32", "fp16", "bf16", "int8", "q8_0", "q4_0", "auto"),
     "--ranges-format": ("yaml", "tengine", "mace", "glow"),
     "--rounding": ("auto", "nearest", "gptq", "adaround", "reconstruction"),
-    "--sampling": ("smooth", "bilinear", "nearest"),
+    "--sampling": ("smooth", "bilinear", "nearest", "bicubic", "lanczos"),
     "--scheme": (
         "auto",
         "int8",

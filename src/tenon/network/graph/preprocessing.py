@@ -19,9 +19,9 @@ Channels = Literal["rgb", "bgr"]
 Fit = Literal["stretch", "crop", "letterbox"]
 """How to fit another aspect ratio: stretch, centre crop, or the whole image with a border."""
 
-Sampling = Literal["smooth", "bilinear", "nearest"]
+Sampling = Literal["smooth", "bilinear", "nearest", "bicubic", "lanczos"]
 """Interpolation: "smooth" is bilinear with antialiasing (over all covered pixels), "bilinear" uses the nearest four
-pixels at any scale."""
+pixels at any scale; "bicubic" and "lanczos" are wider filters with antialiasing."""
 
 Kind = Literal["rows", "lists", "boxes", "yolo", "columns"]
 Corners = Literal["xyxy", "yxyx", "cxcywh"]

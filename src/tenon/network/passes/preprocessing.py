@@ -105,10 +105,14 @@ def _resized(
 ) -> Value:
     if size == to:
         return x
-    mode = "nearest" if preprocessing.sampling == "nearest" else "linear"
-    smooth = int(preprocessing.sampling == "smooth")
+    sampling = preprocessing.sampling
+    if sampling == "lanczos":
+        raise InputError("Lanczos interpolation is not compiled in: choose another one (--sampling bicubic)")
+    mode = {"nearest": "nearest", "bicubic": "cubic"}.get(sampling, "linear")
+    how: dict[str, Any] = {"antialias": int(sampling in ("smooth", "bicubic")), "nearest_mode": "round_prefer_ceil"}
     sizes = np.array([*x.type.dims[:2], *to], np.int64)
-    return steps.add("Resize", x, None, None, sizes, mode=mode, antialias=smooth, nearest_mode="round_prefer_ceil")
+    y = steps.add("Resize", x, None, None, sizes, mode=mode, cubic_coeff_a=-0.5, **how)
+    return steps.add("Clip", y, np.array(0, np.float32), np.array(255, np.float32)) if mode == "cubic" else y
 
 
 def _scaled(steps: _InsertedNodes, x: Value, preprocessing: Preprocessing, channels: int) -> Value:

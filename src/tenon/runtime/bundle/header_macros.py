@@ -21,6 +21,8 @@ _SAMPLINGS = {
     "smooth": "bilinear interpolation with antialiasing",
     "bilinear": "bilinear interpolation of the four nearest pixels",
     "nearest": "the nearest pixel",
+    "bicubic": "bicubic interpolation with antialiasing",
+    "lanczos": "Lanczos interpolation with antialiasing",
 }
 
 

@@ -32,7 +32,7 @@ static const char *convert_image(Image *image, int channels) {
 /* ------------------------------------------------------------------------------------------------ resizing */
 
 /* Resampling of a line of `size` pixels between `from` and `to` to `count` pixels: input range and weights (times 2^22)
-   of a triangle filter over the covered pixels. */
+   of a filter over the covered pixels. */
 typedef struct {
   long room; /* weights for each new pixel */
   int *first, *taps;
@@ -47,9 +47,25 @@ static void free_filter(Filter *filter) {
   free(filter->weights);
 }
 
-static const char *make_filter(Filter *filter, long size, float from, float to, long count) {
+static double sinc(double x) {
+  const double angle = x * 3.14159265358979323846;
+  return angle == 0 ? 1 : sin(angle) / angle;
+}
+
+/* The weight of a pixel at a distance from the centre: a triangle, Keys' cubic convolution kernel with a = -0.5, or
+   Lanczos' kernel of three zero crossings. */
+static double filter_weight(int sampling, double away) {
+  if (sampling == SAMPLING_LANCZOS) return -3 <= away && away < 3 ? sinc(away) * sinc(away / 3) : 0;
+  const double x = fabs(away);
+  if (sampling == SAMPLING_SMOOTH) return x < 1 ? 1 - x : 0;
+  if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * -0.5 : 0;
+}
+
+static const char *make_filter(Filter *filter, int sampling, long size, float from, float to, long count) {
   const double scale = (double)(to - from) / (double)count;
-  const double reach = scale < 1 ? 1 : scale, inverse = 1 / reach;
+  const double stretch = scale < 1 ? 1 : scale, inverse = 1 / stretch;
+  const double reach = (sampling == SAMPLING_LANCZOS ? 3 : sampling == SAMPLING_BICUBIC ? 2 : 1) * stretch;
   filter->room = (long)ceil(reach) * 2 + 1;
   filter->first = malloc((size_t)count * sizeof(int));
   filter->taps = malloc((size_t)count * sizeof(int));
@@ -63,13 +79,12 @@ static const char *make_filter(Filter *filter, long size, float from, float to, 
     if (end > size) end = size;
     double sum = 0;
     for (long j = 0; j < end - first; j++) {
-      const double away = fabs(((double)(j + first) - centre + 0.5) * inverse);
-      shares[j] = away < 1 ? 1 - away : 0;
+      shares[j] = filter_weight(sampling, ((double)(j + first) - centre + 0.5) * inverse);
       sum += shares[j];
     }
     for (long j = 0; j < end - first; j++) {
       const double share = sum != 0 ? shares[j] / sum : shares[j];
-      filter->weights[i * filter->room + j] = (int32_t)(0.5 + share * (1 << WEIGHT_BITS));
+      filter->weights[i * filter->room + j] = (int32_t)((share < 0 ? -0.5 : 0.5) + share * (1 << WEIGHT_BITS));
     }
     filter->first[i] = (int)first;
     filter->taps[i] = (int)(end - first);
@@ -104,10 +119,11 @@ static void apply_filters(const Image *image, const Filter *across, const Filter
 }
 
 /* Resize the box (left, top, right, bottom) of an image to height x width, with antialiasing. */
-static const char *resize_smoothly(const Image *image, const double *box, unsigned char *to, long height, long width) {
+static const char *resize_smoothly(const Image *image, const double *box, int sampling, unsigned char *to, long height,
+                                   long width) {
   Filter across = {0, NULL, NULL, NULL}, down = across;
-  const char *problem = make_filter(&across, image->width, (float)box[0], (float)box[2], width);
-  if (problem == NULL) problem = make_filter(&down, image->height, (float)box[1], (float)box[3], height);
+  const char *problem = make_filter(&across, sampling, image->width, (float)box[0], (float)box[2], width);
+  if (problem == NULL) problem = make_filter(&down, sampling, image->height, (float)box[1], (float)box[3], height);
   unsigned char *middle = malloc((size_t)image->height * (size_t)width * (size_t)image->channels);
   if (middle == NULL) problem = IMAGE_MEMORY;
   if (problem == NULL) apply_filters(image, &across, &down, middle, to, height, width);
@@ -157,7 +173,8 @@ static void resize_by_points(const Image *image, const double *box, int linear, 
 
 static const char *resize_box(const Image *image, const double *box, int sampling, unsigned char *to, long height,
                               long width) {
-  if (sampling == SAMPLING_SMOOTH) return resize_smoothly(image, box, to, height, width);
+  if (sampling != SAMPLING_BILINEAR && sampling != SAMPLING_NEAREST)
+    return resize_smoothly(image, box, sampling, to, height, width);
   resize_by_points(image, box, sampling == SAMPLING_BILINEAR, to, height, width);
   return NULL;
 }
@@ -234,7 +251,7 @@ const char *tenon_fit_image(Image *image, const TenonPreprocessing *how, unsigne
   *fitted = malloc((size_t)how->height * (size_t)how->width * (size_t)how->channels);
   if (*fitted == NULL) return IMAGE_MEMORY;
   double box[4] = {0, 0, (double)image->width, (double)image->height};
-  if (how->whole) return resize_smoothly(image, box, *fitted, how->height, how->width);
+  if (how->whole) return resize_smoothly(image, box, SAMPLING_SMOOTH, *fitted, how->height, how->width);
   if (how->fit == FIT_LETTERBOX) return letterbox(image, how, box, *fitted);
   if (how->fit == FIT_CROP)
     cropped_box(how, (double)image->height, (double)image->width, how->height, how->width, box);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 enum { FIT_STRETCH, FIT_CROP, FIT_LETTERBOX };
-enum { SAMPLING_SMOOTH, SAMPLING_BILINEAR, SAMPLING_NEAREST };
+enum { SAMPLING_SMOOTH, SAMPLING_BILINEAR, SAMPLING_NEAREST, SAMPLING_BICUBIC, SAMPLING_LANCZOS };
 
 /* The preprocessing of an input, as in the manifest (see network/graph/preprocessing.py); `channels` is 0 if it takes no
    image.  `whole`: the preprocessing is compiled into the network, so the image is only resized; `inner_height` and

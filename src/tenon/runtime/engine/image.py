@@ -107,7 +107,7 @@ def preprocess(
 ) -> InputImage:
     """Like ``read_image``, for an image in memory."""
     if crop is not None:
-        part = preprocess(_part(photo, crop), shape, preprocessing, dtype)
+        part = preprocess(part_of(photo, crop), shape, preprocessing, dtype)
         left, top, right, bottom = part.view
         return replace(part, size=photo.size, view=(left + crop[0], top + crop[1], right + crop[0], bottom + crop[1]))
     if isinstance(shape, ChangingShape):
@@ -131,7 +131,7 @@ def preprocess(
     return InputImage(np.ascontiguousarray(ordered.reshape(tuple(shape)), given), photo.size, shown, (height, width))
 
 
-def _part(photo: Photo, crop: Box) -> Photo:
+def part_of(photo: Photo, crop: Box) -> Photo:
     """The part of an image within whole pixels.  Raises InputError for an empty one."""
     left, top, right, bottom = (round(edge) for edge in crop)
     if right <= left or bottom <= top or max(right - left, bottom - top) > _LARGEST:
@@ -208,8 +208,13 @@ def _resized(photo: Photo, size: tuple[int, int], view: Box, preprocessing: Prep
     from PIL import Image
 
     height, width = size
-    if preprocessing.sampling == "smooth":
-        return photo.resize((width, height), Image.Resampling.BILINEAR, box=view)
+    filters = {
+        "smooth": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+        "lanczos": Image.Resampling.LANCZOS,
+    }
+    if preprocessing.sampling in filters:
+        return photo.resize((width, height), filters[preprocessing.sampling], box=view)
     point = Image.Resampling.BILINEAR if preprocessing.sampling == "bilinear" else Image.Resampling.NEAREST
     return photo.transform((width, height), Image.Transform.EXTENT, view, point)
 
