@@ -31,11 +31,13 @@ def cache_scores(s: HeadSizes) -> Kernel:
     query (i64 [1]), where these have them the scales of keys [1, key heads, keys], scores [heads, queries, keys].
 
     With slots: queries [queries, 1, heads, depth], as many tables of keys and of scales as there are slots, the keys
-    before each query (i64 [queries]) and, before the scores, the slot of each query (i64 [queries])."""
+    before each query (i64 [queries]) and, before the scores, the slot of each query (i64 [queries]); where ``s`` has a
+    length, before those the keys that each query sees (i64 [queries])."""
     _, queries, _ = scores_shape(s)
     k = Builder(f"cache_scores_{s.count}x{queries}x{s.keys}", f"Scores of {queries} queries and {s.keys} keys")
     q = k.param("q", *s.asked)
     keys = k.param("k", s.slots or 1, s.count // s.group, s.keys, s.depth, dtype=s.stored)
+    length = k.param("length", queries, dtype=I64) if s.length else None
     past = k.param("past", queries if s.slots else 1, dtype=I64)
     scales = k.param("ks", s.slots or 1, s.count // s.group, s.keys) if s.scaled else None
     slots = k.param("slots", queries, dtype=I64) if s.slots else None
@@ -45,10 +47,11 @@ def cache_scores(s: HeadSizes) -> Kernel:
         k.loop("i", queries, kind="parallel") as i,
         k.loop("j", s.keys, kind="parallel") as j,
         _query(k, s, i, past, slots) as (table, position),
+        _end(k, s, i, length, position) as end,
     ):
         head, at = h // s.group, (i, 0) if s.slots else (0, i)
         age = (position + (s.keys - j)) % s.keys if s.ring else position - j
-        seen = [position - age if s.ring else age, *([s.window - 1 - age] if s.window else [])]
+        seen = [position - age if s.ring else end - 1 - j, *([s.window - 1 - age] if s.window else [])]
         score = k.local("s", 1)
         score[0] = -numbers.inf
         with k.when(*seen):
@@ -75,6 +78,7 @@ def cache_values(s: HeadSizes) -> Kernel:
     k = Builder(f"cache_values_{s.count}x{queries}x{s.keys}", f"Sums of {s.keys} values for {queries} queries")
     x = k.param("x", *scores_shape(s))
     values = k.param("v", s.slots or 1, s.count // s.group, s.keys, s.channels, dtype=s.stored)
+    length = k.param("length", queries, dtype=I64) if s.length else None
     past = k.param("past", queries if s.slots else 1, dtype=I64)
     scales = k.param("vs", s.slots or 1, s.count // s.group, s.keys) if s.scaled else None
     slots = k.param("slots", queries, dtype=I64) if s.slots else None
@@ -84,15 +88,26 @@ def cache_values(s: HeadSizes) -> Kernel:
         k.loop("h", s.count, kind="parallel") as h,
         k.loop("c", s.channels, kind="parallel") as c,
         _query(k, s, i, past, slots) as (table, position),
+        _end(k, s, i, length, position) as end,
     ):
         head, at = h // s.group, (i, 0) if s.slots else (0, i)
         total = k.local("t", 1)
         total[0] = 0.0
-        with k.loop("j", s.keys, position + 1) as j:
+        with k.loop("j", s.keys, end) as j:
             factor = x[h, i, j] if scales is None else x[h, i, j] * scales[table, head, j]
             total[0] = total[0] + factor * as_f32(values[table, head, j, c])
         y[(*at, h, c)] = total[0]
     return k.done()
+
+
+@contextmanager
+def _end(k: Builder, s: HeadSizes, i: Index, length: Tensor | None, position: Index) -> Iterator[Index]:
+    """How many keys query number ``i`` sees: as many as ``length`` says, else those up to its position."""
+    if length is None:
+        yield position + 1
+        return
+    with k.bind("length", length[i], s.keys + 1) as seen:
+        yield seen
 
 
 @contextmanager

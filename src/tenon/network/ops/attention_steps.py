@@ -68,16 +68,19 @@ def _on_device(s: HeadSizes, machine: Machine) -> Kernel:
 
 
 def _cache_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
-    """Attention over a cache by work groups.  Operands: queries, keys, values, the number of keys before the first
-    query (with slots before each) and maybe scales of keys and of values, maybe the slot of each query."""
-    queries, keys, values, past, *others = operands
+    """Attention over a cache by work groups.  Operands: queries, keys, values, maybe the number of keys that each query
+    sees, the number of keys before the first query (with slots before each) and maybe scales of keys and of values,
+    maybe the slot of each query."""
+    queries, keys, values, *others = operands
+    seen, others = (others[:1], others[1:]) if s.length else ([], others)
+    past, *others = others
     scales, slots = (others[:2], others[2:]) if s.scaled else ([], others)
     count, rows, n = cache_scores.scores_shape(s)
     scores, terms = (Scratch(name, 4 * count * rows * n) for name in ("scores", "terms"))
     return [
-        Step(cache_scores.cache_scores(s), (queries, keys, past, *scales[:1], *slots, scores)),
+        Step(cache_scores.cache_scores(s), (queries, keys, *seen, past, *scales[:1], *slots, scores)),
         Step(softmax_rows(Softmax(count * rows, n, 1), machine), (scores, terms)),
-        Step(cache_scores.cache_values(s), (terms, values, past, *scales[1:], *slots, Output())),
+        Step(cache_scores.cache_values(s), (terms, values, *seen, past, *scales[1:], *slots, Output())),
     ]
 
 

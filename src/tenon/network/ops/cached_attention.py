@@ -39,13 +39,16 @@ class CachedAttention(Operator):
 
     Input 6, if there is one, is the slot of each query, i64 [length]: keys, values and scales are then those of several
     sequences, [slots, key heads, room, depth], and ``past`` has the number of tokens before each query, i64 [length].
+    Input 7, which only queries with slots have, is how many of the keys each query sees, i64 [length], in place of
+    those up to its own position: queries of an image see those behind them, too.  Each sees one
+    at least.
     """
 
     scale: float = 1.0
     window: int = 0
     softcap: float = 0.0
     positions: int = 0
-    arity: ClassVar[tuple[int, int]] = (4, 7)
+    arity: ClassVar[tuple[int, int]] = (4, 8)
     internal: ClassVar[bool] = True
     widens: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
@@ -64,6 +67,9 @@ class CachedAttention(Operator):
         single = past.dtype is I64 and past.size == 1 and q.dims[1] <= k.dims[2]
         if not single if slots is None else (past, slots.type) != (rows, rows):
             raise ShapeError(f"CachedAttention: {q.dims[1]} queries with {past} tokens before them do not fit {k}")
+        seen = inputs[7] if len(inputs) > 7 else None
+        if seen is not None and (slots is None or self.positions or seen.type != rows):
+            raise ShapeError(f"CachedAttention: {q.dims[1]} queries do not see as many keys as {seen.type} says")
         if self.positions and not 0 < self.window <= k.dims[2] - q.dims[1] + 1 <= self.positions - q.dims[1] + 1:
             raise ShapeError(f"CachedAttention: a window of {self.window} and {q.dims[1]} queries do not fit {k}")
         return (TensorType(F32, q.dims),)
@@ -74,13 +80,20 @@ class CachedAttention(Operator):
     def reference(self, q: Array, k: Array, v: Array, past: Array, *others: Array | None) -> Array:
         scales = [a for a in others[:2] if a is not None]
         if len(others) > 2 and (slots := others[2]) is not None:
-            rows = []
+            rows, seen = [], others[3] if len(others) > 3 else None
             for i, number in enumerate(np.clip(slots, 0, len(k) - 1)):
                 own = [a[number : number + 1] for a in (k, v)]
-                rows.append(self.reference(q[:, i : i + 1], *own, past[i], *(a[number : number + 1] for a in scales)))
+                queries, these = q[:, i : i + 1], [a[number : number + 1] for a in scales]
+                rows.append(self._row(queries, own, past[i], these, None if seen is None else int(seen[i])))
             return np.concatenate(rows, axis=1)
+        return self._row(q, (k, v), past, scales)
+
+    def _row(
+        self, q: Array, caches: Sequence[Array], past: Array, scales: Sequence[Array], seen: int | None = None
+    ) -> Array:
+        """The result for queries of one sequence, which see ``seen`` keys or those up to their own positions."""
         _, length, heads, _ = q.shape
-        k, v = (a.astype(np.float32) for a in (k, v))
+        k, v = (a.astype(np.float32) for a in caches)
         if scales:
             k, v = k * scales[0], v * scales[1]
         start = min(max(int(past.item()), 0), (self.positions or k.shape[2]) - length)
@@ -91,6 +104,9 @@ class CachedAttention(Operator):
         for i in range(length):
             end = start + i + 1
             first = max(0, end - self.window) if self.window else 0
+            end = end if seen is None else min(max(seen, 0), k.shape[2])
+            if end <= first:
+                continue
             keys, values = (np.repeat(a[0, :, first:end], group, axis=0) for a in (k, v))
             scores = np.einsum("hd,htd->ht", q[0, i], keys) * np.float32(self.scale)
             if self.softcap:
@@ -101,7 +117,7 @@ class CachedAttention(Operator):
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         rows = Reach(0) if len(inputs) > 6 else None
-        return (Reach(1), *(rows if i in (3, 6) else None for i in range(1, len(inputs)))) if axis == 1 else None
+        return (Reach(1), *(rows if i in (3, 6, 7) else None for i in range(1, len(inputs)))) if axis == 1 else None
 
     def lower(self, site: Site) -> list[Step]:
         (_, length, heads, depth), (_, shared, room, _) = site.input(0).dims, site.input(1).dims
@@ -116,7 +132,8 @@ class CachedAttention(Operator):
             batch=length if several else 1,
             slots=site.input(1).dims[0] if several else 0,
             group=heads // shared,
-            causal=True,
+            causal=len(site.inputs) <= 7,
+            length=len(site.inputs) > 7,
             window=self.window,
             softcap=self.softcap,
             past=True,
@@ -125,7 +142,8 @@ class CachedAttention(Operator):
             ring=self.positions > 0,
             cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
-        operands = [Input(i) for i, value in enumerate(site.inputs) if value is not None]
+        order = [0, 1, 2, 7, *range(3, 7)]
+        operands = [Input(i) for i in order if i < len(site.inputs) and site.inputs[i] is not None]
         return attention_steps(s, operands, site.machine) if site.output.size else []
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
@@ -156,6 +174,9 @@ class CachedAttention(Operator):
         yield Case(cls(0.3), (queries, *tables, pasts, None, None, slots), label="slots")
         ringed = np.array([70, 3, 0, 94, 21])
         yield Case(cls(0.3, 13, 0.0, 96), (queries, *tables, ringed, None, None, slots), label="slots_ring")
+        seen = (pasts, None, None, slots, np.array([19, 4, 3, 21, 9]))
+        yield Case(cls(0.3), (queries, *tables, *seen), label="seen")
+        yield Case(cls(0.3, 5), (queries, *tables, *seen), label="seen_window")
         codes = [rng.integers(-127, 128, (3, 2, 21, 12)).astype(np.int8) for _ in "kv"]
         scales = [rng.uniform(0.5, 2, (3, 2, 21, 1)).astype(np.float32) / 127 for _ in "kv"]
         yield Case(cls(0.3), (queries, *codes, pasts, *scales, slots), label="slots_bytes")

@@ -13,6 +13,9 @@ from tenon.network.graph.graph import Graph, Node
 from tenon.network.ops.append import Append
 from tenon.network.ops.cached_attention import CachedAttention
 
+_SEEN = 7
+"""The input of attention that says what each query sees."""
+
 
 def with_rings(graphs: Sequence[Graph]) -> tuple[list[Graph], int | None]:
     """The graphs of a network's entry points, with rings for the caches of windowed layers that are states; and how
@@ -32,13 +35,15 @@ def with_rings(graphs: Sequence[Graph]) -> tuple[list[Graph], int | None]:
 
 
 def _windowed(graph: Graph) -> list[Node]:
-    """Attention over a window of caches that are states which nothing else reads."""
+    """Attention over a window of caches that are states which nothing else reads, of queries that see nothing behind
+    them."""
     return [
         node
         for node in graph
         if isinstance(node.op, CachedAttention)
         and node.op.window
         and not node.op.positions
+        and len(node.inputs) <= _SEEN
         and all(_is_state(graph, writer, node) for writer in _writers(node))
     ]
 
