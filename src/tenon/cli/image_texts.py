@@ -1,22 +1,22 @@
-"""``tenon run MODEL --image photo.jpg --prompt TEXT``: text about an image."""
+"""``tenon run MODEL --image photo.jpg --prompt TEXT`` and conversations about images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tenon.cli.input_files import InputFiles, read_feeds
+from tenon.cli.input_files import InputFiles
 from tenon.cli.language_models import print_completion
 from tenon.cli.model_source import ModelArgument, Threads, open_engine
 from tenon.errors import InputError
-from tenon.network.graph.dtype import Array
-from tenon.runtime.generation.image_generator import MARK, ImageGenerator
+from tenon.runtime.engine.image import open_photo, part_of
+from tenon.runtime.generation.image_generator import ImageGenerator
+from tenon.runtime.generation.image_reader import FEATURES
 
-FEATURES = "image_features"
-"""The output of the tower of images, and the input of the language model."""
+if TYPE_CHECKING:
+    from tenon.runtime.engine import Engine
 
 
 def complete_image(
@@ -32,19 +32,53 @@ def complete_image(
     """Print what a model answers about an image: with a chat template as in a conversation, unless the prompt says
     where the image stands."""
     files.check()
-    if source.bundle:
-        raise InputError(f"{source.name}: a bundle has the tower of images or the language model: give the model")
-    with open_engine(source, options, threads) as engine, ImageGenerator(engine) as generator:
-        generator.look(_features(source, options, threads, files))
+    assert files.image is not None
+    crop = files.live.part()
+    with opened_with_images(source, {**options, "preprocess": files.preprocess}, threads) as generator:
+        photo = open_photo(files.image)
+        generator.read(photo if crop is None else part_of(photo, crop))
         content = [{"type": "image"}, {"type": "text", "text": prompt}]
-        chats = generator.text.chat_template and MARK not in prompt
+        chats = generator.text.chat_template and generator.mark not in prompt
         given = [{"role": "user", "content": content}] if chats else prompt
         print_completion(generator, given, how, as_json=as_json)
 
 
-def _features(source: ModelArgument, options: Mapping[str, Any], threads: Threads, files: InputFiles) -> Array:
-    """The rows f32 [n, width] of the image."""
-    changed = {**options, "preprocess": files.preprocess, "context": None}
+@contextmanager
+def opened_with_images(source: ModelArgument, options: Mapping[str, Any], threads: Threads) -> Iterator[ImageGenerator]:
+    """The generator of a model that reads images, with its tower.
+
+    The tower is of the second file (``--mmproj``), which may be a bundle, else of the model's own files.  Raises
+    InputError for a bundle of a language model without the tower.
+    """
+    own = {name: value for name, value in options.items() if name != "preprocess"}
+    with open_engine(without_tower(source), own, threads) as engine:
+        if engine.text is None or engine.text.image is None:
+            raise InputError(f"'{engine.name}' is no language model that reads images")
+        with opened_tower(source, options, threads) as tower, ImageGenerator(engine, tower) as generator:
+            yield generator
+
+
+def without_tower(source: ModelArgument) -> ModelArgument:
+    """The language model alone, of a bundle and its tower."""
+    return replace(source, weights=None) if source.bundle else source
+
+
+def has_tower(source: ModelArgument) -> bool:
+    """Whether the tower is given, or lies in the model's own files."""
+    return source.weights is not None or not source.bundle
+
+
+@contextmanager
+def opened_tower(source: ModelArgument, options: Mapping[str, Any], threads: Threads) -> Iterator[Engine]:
+    """The tower of images of a model.  Raises InputError for a bundle without one."""
+    changed = {name: value for name, value in options.items() if name not in ("context", "cache_type")}
+    if source.weights is not None and (source.bundle or source.model.lower().endswith(".gguf")):
+        tower = ModelArgument(source.weights)
+        own = {"preprocess": options.get("preprocess")} if tower.bundle else changed
+        with open_engine(tower, own, threads) as engine:
+            yield engine
+        return
+    if source.bundle:
+        raise InputError(f"{source.name}: a bundle of a language model: give its tower of images, too (--mmproj)")
     with open_engine(replace(source, outputs=(FEATURES,)), changed, threads) as engine:
-        feeds, _ = read_feeds(engine, files, apply_changes=False)
-        return np.array(engine.run(feeds)[FEATURES], np.float32)
+        yield engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,9 @@ def chat_command(
     model: Model,
     signed: SignatureOptions,
     prompt: Prompt = None,
+    image: Annotated[
+        list[Path] | None, typer.Option("--image", help="An image of the first message; may be given several times.")
+    ] = None,
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="Instructions in front of the conversation.")
     ] = None,
@@ -32,11 +36,11 @@ def chat_command(
     printing: PrintOptions,
 ) -> None:
     """Talk to a language model: each line is a message, and the answer is printed as it is generated."""
-    from tenon.cli.language_models import chat
+    from tenon.cli.conversations import chat
 
     signed.demand_bundles(model.model)
     given = (options.overrides(), threads.selected())
-    chat(model.source(), *given, prompt, system, generation.overrides(), as_json=printing.json)
+    chat(model.source(), *given, prompt, system, image or (), generation.overrides(), as_json=printing.json)
 
 
 @with_groups

@@ -56,9 +56,8 @@ Value = Annotated[
         help="Fix an input: a number (sr=16000), a list (x=1,2,3) or a .npy file; repeat a name as with --shape.",
     ),
 ]
-Weights = Annotated[
-    str | None, typer.Option("--weights", metavar="PATH", help="The second file (or folder) of a model that has two.")
-]
+_TWO = "The second file (or folder) of a model that has two."
+Weights = Annotated[str | None, typer.Option("--weights", "--mmproj", metavar="PATH", help=_TWO)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,22 @@ def serve(
         import uvicorn
     except ImportError:
         raise InputError("the server needs the package uvicorn: pip install starlette uvicorn") from None
+    from tenon.cli.image_texts import has_tower, opened_tower, without_tower
     from tenon.runtime.generation.embedder import Embedder
     from tenon.runtime.generation.generator import Generator
+    from tenon.runtime.generation.image_generator import ImageGenerator
     from tenon.tools.server.app import ServerLimits, application
 
-    with _listening(host, port) as listener, open_engine(source, options, threads) as engine:
-        name = Path(source.name).stem
-        embeds = engine.text is not None and engine.text.kind == "encoder"
-        model = Embedder(engine) if embeds else Generator(engine)
+    with _listening(host, port) as listener, ExitStack() as stack:
+        name, language = Path(source.name).stem, without_tower(source)
+        engine = stack.enter_context(open_engine(language, options, threads))
+        model: Embedder | Generator
+        if engine.text is not None and engine.text.kind == "encoder":
+            model = Embedder(engine)
+        elif engine.text is not None and engine.text.image is not None and has_tower(source):
+            model = ImageGenerator(engine, stack.enter_context(opened_tower(source, options, threads)))
+        else:
+            model = Generator(engine)
         served = application(model, name, ServerLimits(queue, max_tokens))
         settings = uvicorn.Config(served, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         shown = f"[{host}]" if ":" in host else host

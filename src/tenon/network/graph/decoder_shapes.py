@@ -28,7 +28,8 @@ def decoder_shapes(
     if text is None or text.kind != "decoder":
         raise InputError(f"{graph.source or graph.name}: it is no language model that predicts tokens")
     room = context or min(text.context or CONTEXT, CONTEXT)
-    most = min(chunk or CHUNK, max(room // 2, 1))
+    together = text.image.together if text.image is not None else 0
+    most = min(chunk or max(CHUNK, together), max(room // 2, 1))
     if room < 2 or most < 1:
         raise InputError(f"context={room}: the caches need room for two tokens at least")
     names = _dimensions(graph, text.ports["tokens"])

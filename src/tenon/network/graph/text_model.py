@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
+
+
+class ImageText(NamedTuple):
+    """How a language model reads images: the text that an image becomes in a prompt.
+
+    ``mark`` stands for an image in prompts.  The rows of an image follow ``before`` and are followed by ``after``;
+    ``row`` is the token of the vocabulary that stands for a row where texts become tokens ("": there is none).
+
+    An image that is cut into parts has ``parts`` texts: what stands before each part, with "{row}" and "{column}" in
+    it, and what follows each line of parts.  The whole image comes behind them, after that second text once more.
+    Its longer side is resized to ``longest`` before it is cut; 0: images are not cut.
+
+    ``together`` is how many rows see one another, and so belong to one run; 0: rows see those before them only.
+    """
+
+    mark: str = "<image>"
+    before: str = ""
+    after: str = ""
+    row: str = ""
+    parts: tuple[str, ...] = ()
+    longest: int = 0
+    together: int = 0
 
 
 @dataclass(frozen=True)
@@ -31,6 +53,8 @@ class TextModel:
     ``start`` are the tokens that a decoder behind an encoder begins with; ``suppressed`` are never generated, and
     ``suppressed_first`` not as the first token.
 
+    ``image`` says how images stand in prompts, for models that read them.
+
     ``rewind`` says how many of the last tokens can be taken back where caches are rings (``passes.cache_rings``); None:
     all.  ``grammar``, in GBNF, is what texts follow unless another one is given; "": none.
     """
@@ -53,3 +77,4 @@ class TextModel:
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
     grammar: str = ""
+    image: ImageText | None = None

@@ -16,6 +16,7 @@ from tenon.network.graph.device_placement import DevicePlacement
 from tenon.network.graph.notebook import html_table, tensor_rows, tensors
 from tenon.network.graph.preprocessing import Heads, Preprocessing
 from tenon.network.graph.size_range import SizeRange
+from tenon.network.graph.text_model import ImageText
 from tenon.validation import MisfitError, least, plain, reader
 
 try:
@@ -105,6 +106,7 @@ class TextRecord(NamedTuple):
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
     grammar: str = ""
+    image: ImageText | None = None
 
 
 class MadeFor(NamedTuple):

@@ -12,6 +12,7 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, counts_of_states, size_ranges
 from tenon.runtime.engine import Engine
+from tenon.runtime.generation.image_rows import ImageRows
 from tenon.runtime.text.tokenizer import common_prefix
 
 _POSITIONS, _MASKS = ("position_ids",), ("attention_mask",)
@@ -27,9 +28,9 @@ class _EntryPoint(NamedTuple):
 class Decoder:
     """The network of a language model.
 
-    ``tokens`` are those whose keys and values its caches hold, ``room`` is the number that they can hold; ``image`` are
-    the rows of an image, for networks that read one.  Raises
-    InputError for a network without caches, or with inputs that are not known.
+    ``tokens`` are those whose keys and values its caches hold, ``room`` is the number that they can hold; ``images``
+    are the rows of images, for networks that read them.  Raises InputError for a network without caches, or with inputs
+    that are not known.
     """
 
     def __init__(self, engine: Engine, text: TextModel) -> None:
@@ -37,8 +38,9 @@ class Decoder:
         self.engine = engine
         self._tokens, self._logits = (text.ports.get(role, role) for role in ("tokens", "logits"))
         self._past = _past(engine, inputs)
-        self._image = text.ports.get("image", "")
-        self.image: Array | None = None
+        self._image, self._seen = (text.ports.get(role, "") for role in ("image", "seen"))
+        self._together = text.image.together if text.image is not None else 0
+        self.images: ImageRows | None = None
         self._only_caches = all(
             not tensor.state or name == self._past or self._past in dict(tensor.extents).values()
             for name, tensor in inputs.items()
@@ -58,7 +60,7 @@ class Decoder:
         if self._logits not in {tensor.name for tensor in engine.manifest.outputs}:
             raise InputError(f"'{engine.name}' has no output '{self._logits}' with logits")
         needed = [t.name for t in engine.manifest.needed_inputs if t.name != self._tokens and t.size is None]
-        needed = [name for name in needed if name != self._image]
+        needed = [name for name in needed if name not in (self._image, self._seen)]
         if unknown := [name for name in needed if name not in _POSITIONS + _MASKS]:
             raise InputError(f"'{engine.name}' has an input '{unknown[0]}', which a text does not give")
         return needed
@@ -90,7 +92,7 @@ class Decoder:
         At least one of ``tokens`` is left for the next run.  Rings (``TextModel.rewind``) that have lost what is before
         the part forget all.
         """
-        count = max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1))
+        count = self._whole(tokens, max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1)))
         if self._rewind is not None and count < self._reached - self._rewind:
             count = self._reached = 0
         self.engine.inputs[self._past][...] = count  # also after a run that was interrupted
@@ -106,12 +108,42 @@ class Decoder:
             raise InputError(f"the caches of '{self.engine.name}' have room for {self.room} tokens: use a shorter text")
         at, logits = 0, np.empty(0, np.float32)
         while at < len(tokens):
-            piece = tokens[at : at + self._fitting(len(tokens) - at)]
+            piece = tokens[at : self._end(tokens, at)]
             logits = self._step(piece)
             self.tokens += piece
             self._reached = max(self._reached, len(self.tokens))
             at += len(piece)
         return logits
+
+    def _end(self, tokens: Sequence[int], at: int) -> int:
+        """Where the next run ends: not among rows of an image that see one another."""
+        end = at + self._fitting(len(tokens) - at)
+        whole = self._whole(tokens, end)
+        if whole <= at:
+            raise InputError(
+                f"the {self._together} rows of an image belong to one run of '{self.engine.name}', which has fewer: "
+                f"compile the model for longer ones (--shape length=1..{self._together})"
+            )
+        return whole
+
+    def _whole(self, tokens: Sequence[int], end: int) -> int:
+        """``end``, or where the rows of an image begin that it is among."""
+        if self.images is None or not self._together or end == len(tokens):
+            return end
+        block = self.images.block(tokens[end], self._together)
+        while end and block >= 0 and self.images.block(tokens[end - 1], self._together) == block:
+            end -= 1
+        return end
+
+    def _sights(self, tokens: Sequence[int], past: int) -> Array:
+        """How many tokens each token sees, i64 [n]."""
+        seen = np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
+        if self.images is not None:
+            blocks = [self.images.block(token, self._together) for token in tokens]
+            for i in range(len(tokens) - 2, -1, -1):
+                if blocks[i] >= 0 and blocks[i] == blocks[i + 1]:
+                    seen[i] = seen[i + 1]
+        return seen
 
     def _fitting(self, count: int) -> int:
         """The number of tokens of the next run: of ``count``, as many as an entry point takes behind those before."""
@@ -121,8 +153,10 @@ class Decoder:
     def _step(self, tokens: Sequence[int]) -> Array:
         past, count = len(self.tokens), len(tokens)
         feeds: dict[str, Array] = {self._tokens: np.array([tokens], np.int64)}
-        if self.image is not None:
-            feeds[self._image] = self.image
+        if self._image:
+            feeds[self._image] = self._embeddings(tokens)
+        if self._seen:
+            feeds[self._seen] = self._sights(tokens, past)
         for name in self._extra:
             if name in _POSITIONS:
                 feeds[name] = np.arange(past, past + count, dtype=np.int64)[None]
@@ -130,6 +164,12 @@ class Decoder:
                 feeds[name] = np.ones((1, past + count), np.int64)
         logits = self.engine.run(feeds, copy=False)[self._logits]
         return np.array(logits[0, -1], np.float32)
+
+    def _embeddings(self, tokens: Sequence[int]) -> Array:
+        """The rows of images among tokens, f32 [1, n, width]."""
+        if self.images is not None:
+            return self.images.embeddings(tokens)
+        return np.zeros((1, len(tokens), self.engine.inputs[self._image].shape[-1]), np.float32)
 
 
 def _past(engine: Engine, inputs: dict[str, BundleTensor]) -> str:

@@ -12,6 +12,7 @@ from tenon.network.graph.dtype import Array
 from tenon.runtime.generation.completion import Completion
 from tenon.runtime.generation.embedder import Embedder
 from tenon.runtime.generation.generator import Generation, Generator, Prompt
+from tenon.runtime.generation.image_generator import ImageGenerator
 from tenon.tools.server.answers import END, FINISHES, ApiAnswer, event
 from tenon.tools.server.api_errors import ApiError
 from tenon.tools.server.embeddings import embedded, embedding_answer
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-MAX_BODY = 4 << 20
-"""Bytes of a request's body at most."""
+MAX_BODY, IMAGE_BODY = 4 << 20, 32 << 20
+"""Bytes of a request's body at most; of a model that reads images."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class _Service:
     def __init__(self, model: Generator | Embedder, name: str, limits: ServerLimits) -> None:
         self._model, self._name, self._limits = model, name, limits
         count = model.sequences if isinstance(model, Generator) else 1
+        self._sees = isinstance(model, ImageGenerator)
+        self._most = max(limits.body, IMAGE_BODY) if self._sees and limits.body == MAX_BODY else limits.body
         self._turns, self._created = Turns(limits.queue, count), int(time.time())
 
     async def health(self, request: Request) -> Response:
@@ -146,7 +149,7 @@ class _Service:
 
     async def chat(self, request: Request) -> Response:
         asked = parsed(ChatRequest, await self._body(request))
-        messages = [message.plain() for message in asked.messages]
+        messages = [message.plain(images=self._sees) for message in asked.messages]
         return await self._respond(request, asked, [messages], asked.limit())
 
     async def embeddings(self, request: Request) -> Response:
@@ -171,8 +174,8 @@ class _Service:
         content = bytearray()
         async for chunk in request.stream():
             content += chunk
-            if len(content) > self._limits.body:
-                raise ApiError(413, f"the body has more than {self._limits.body} bytes")
+            if len(content) > self._most:
+                raise ApiError(413, f"the body has more than {self._most} bytes")
         return bytes(content)
 
     async def _respond(

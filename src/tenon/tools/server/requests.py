@@ -123,11 +123,18 @@ class CompletionRequest(TextRequest):
         return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
 
+class ImageUrl(BaseModel):
+    """Where an image is."""
+
+    url: str
+
+
 class ContentPart(BaseModel):
     """A part of a message."""
 
     type: str
     text: str = ""
+    image_url: ImageUrl | None = None
 
 
 class ChatMessage(BaseModel):
@@ -136,11 +143,16 @@ class ChatMessage(BaseModel):
     role: str
     content: str | list[ContentPart] | None = None
 
-    def plain(self) -> dict[str, str]:
-        """The message with its content as one text.  Raises ApiError for images and sounds."""
+    def plain(self, *, images: bool = False) -> dict[str, Any]:
+        """The message with its content as one text; if it has ``images``, which are then allowed, as parts.  Raises
+        ApiError for parts of other types."""
         if isinstance(self.content, list):
-            if other := next((part.type for part in self.content if part.type != "text"), None):
-                raise ApiError(400, f"messages: content of the type '{other}' is not understood, only text", "messages")
+            known = {"text", "image_url"} if images else {"text"}
+            if other := next((part.type for part in self.content if part.type not in known), None):
+                what = "only text and images" if images else "only text"
+                raise ApiError(400, f"messages: content of the type '{other}' is not understood, {what}", "messages")
+            if any(part.type == "image_url" for part in self.content):
+                return {"role": self.role, "content": [part.model_dump() for part in self.content]}
             return {"role": self.role, "content": "".join(part.text for part in self.content)}
         return {"role": self.role, "content": self.content or ""}
 

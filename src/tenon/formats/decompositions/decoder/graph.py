@@ -7,6 +7,10 @@ and ``past`` are dimensions that every run chooses.
 With a number of ``sequences`` a run has tokens of several: caches are [sequences, key heads, room, depth], ``slots``
 and ``positions`` i64 [length] say where each token belongs.  ``rows`` i64 [answers] are the tokens whose logits are
 given, [1, answers, vocabulary]; ``answers`` is a dimension, too.
+
+A decoder that reads images has an input ``image_features`` f32 [1, length, hidden]: its rows are the embeddings of the
+tokens behind the vocabulary.  Where the rows of an image see one another, ``seen`` i64 [length] says how many tokens
+each token sees, from the first one on.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.bind import Shapes
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.size_range import Size
+from tenon.network.graph.text_model import ImageText
 from tenon.network.graph.types import F32, I64, TensorType
 
 TOKENS, LOGITS, LENGTH, PAST = "tokens", "logits", "length", "past"
 """Names of inputs, outputs and dimensions."""
 
-IMAGES = "image_features"
-"""The input with the embeddings of an image, for decoders that read one."""
+IMAGES, SEEN = "image_features", "seen"
+"""The inputs of decoders that read images: the embeddings of tokens behind the vocabulary, and what each token sees."""
 
 PORTS = {name: name for name in (TOKENS, LOGITS, LENGTH, PAST)}
 """Names of inputs, outputs and sizes by their roles (``graph.text_model``)."""
@@ -44,12 +49,14 @@ CHUNK, ROOM = 64, 2048
 """The most tokens of a run, and of the cache, where nothing else is said."""
 
 
-def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights, images: int = 0) -> Graph:
-    """The graph of a decoder; with ``images`` it has an input ``image_features`` f32 [images, hidden] too, whose rows
-    are the embeddings of the tokens behind the vocabulary.  Raises as ``GraphBuilder.finish`` does."""
+def decoder_graph(
+    builder: GraphBuilder, config: DecoderConfig, weights: DecoderWeights, image: ImageText | None = None
+) -> Graph:
+    """The graph of a decoder, which reads images as ``image`` says.  Raises as ``GraphBuilder.finish`` does."""
     caches = [f"{i}.{part}" for i in range(len(config.layers)) for part in ("key", "value")]
     given = {LENGTH, PAST} & set(builder.shapes)
-    builder.shapes.update(_default_sizes(builder.shapes, config.context))
+    together = image.together if image is not None else 0
+    builder.shapes.update(_default_sizes(builder.shapes, config.context, together))
     several, cache = {}, TensorType(F32, (1, config.key_heads, PAST, config.depth))
     if SEQUENCES in builder.shapes:
         room, count = room_of(builder.shapes, config.context), _most(builder.shapes.pop(SEQUENCES))
@@ -58,9 +65,11 @@ def decoder_graph(builder: GraphBuilder, config: DecoderConfig, weights: Decoder
         several[ROWS] = TensorType(I64, (ANSWERS,))
         builder.shapes.pop(PAST)
     types = {TOKENS: TensorType(I64, (1, LENGTH)), **several, **{f"past_key_values.{name}": cache for name in caches}}
+    if image is not None:
+        types[IMAGES] = TensorType(F32, (1, LENGTH, config.hidden))
+    if together:
+        types[SEEN] = TensorType(I64, (LENGTH,))
     builder.inputs(types)
-    if images:
-        builder.input(IMAGES, TensorType(F32, (images, config.hidden)))
     model = _Decoder(builder, config, weights)
     model.build()
     graph = builder.finish([LOGITS, *(f"present.{name}" for name in caches)])
@@ -82,6 +91,11 @@ def embedding_graph(builder: GraphBuilder, config: DecoderConfig, weights: Decod
     return builder.finish([EMBEDDING])
 
 
+def image_ports(image: ImageText) -> Mapping[str, str]:
+    """The names of inputs, outputs and sizes by their roles, of a decoder that reads images."""
+    return {**PORTS, "image": IMAGES, **({"seen": SEEN} if image.together else {})}
+
+
 def room_of(shapes: Shapes, context: int) -> int:
     """The most tokens of a cache, by the user's sizes or by default, of a model that was trained for ``context``."""
     sizes = {**_default_sizes(shapes, context), **shapes}
@@ -92,11 +106,11 @@ def _most(size: object) -> int:
     return size.most if isinstance(size, Size) else size if isinstance(size, int) else 0
 
 
-def _default_sizes(shapes: Shapes, context: int) -> Mapping[str, Size]:
-    """Ranges of the sizes that the user says nothing of."""
+def _default_sizes(shapes: Shapes, context: int, together: int = 0) -> Mapping[str, Size]:
+    """Ranges of the sizes that the user says nothing of; a run has room for ``together`` tokens."""
     if any(name == TOKENS or name.startswith("past_key_values.") for name in shapes):
         return {}
-    most = _most(shapes.get(LENGTH, min(CHUNK, context)))
+    most = _most(shapes.get(LENGTH, min(max(CHUNK, together), context)))
     sizes = {LENGTH: Size(LENGTH, 1, max(1, most)), PAST: Size(PAST, 0, max(0, min(ROOM, context) - most))}
     return {name: size for name, size in sizes.items() if name not in shapes}
 

@@ -99,15 +99,14 @@ class DecoderLayers:
 
     # -------------------------------------------------------------------------------------------- ends
     def embedding(self, tokens: Value, images: Value | None = None) -> Value:
-        """The embeddings of tokens; those behind the vocabulary are rows of ``images`` [rows, hidden]."""
+        """The embeddings of tokens, of those behind the vocabulary the rows of ``images`` [1, length, hidden]."""
         if images is None:
             return self._words(tokens)
-        b, zero = self.builder, self.builder.constant(np.array(0, np.int64), "zero")
+        b = self.builder
         count = b.constant(np.array(self.weight("embedding").shape[0], np.int64), "count")
-        word = b.add("Less", tokens, count)
-        rows = b.add("Gather", images, b.add("Where", word, zero, b.add("Sub", tokens, count)), axis=0)
+        word, zero = b.add("Less", tokens, count), b.constant(np.array(0, np.int64), "zero")
         words = self._words(b.add("Where", word, tokens, zero))
-        return b.add("Where", b.add("Unsqueeze", word, b.ints(-1)), words, rows)
+        return b.add("Where", b.add("Unsqueeze", word, b.ints(-1)), words, images)
 
     def _words(self, tokens: Value) -> Value:
         """The embeddings of tokens of the vocabulary."""
@@ -166,12 +165,16 @@ class DecoderLayers:
             most = b.dims(b["past_key_values.0.key"])[2]
             tables = [b.add("Gather", b.constant(t, "table"), b["positions"], axis=0) for t in rope.tables(most)]
             return tables[0], tables[1]
-        most = int((self.past + self.length if self.cached else self.length).most)
-        places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
-        places = b.writer.sizes.state(places, [self.length])
-        positions = b.add("Add", places, self.number(self.past)) if self.cached else places
+        most, positions = int((self.past + self.length if self.cached else self.length).most), self.positions()
         tables = [b.add("Gather", b.constant(t, "table"), positions, axis=0) for t in rope.tables(most)]
         return tables[0], tables[1]
+
+    def positions(self) -> Value:
+        """The positions of the tokens of a run of one sequence, i64 [length]."""
+        b = self.builder
+        places = b.constant(np.arange(b.scope["tokens"].type.dims[1], dtype=np.int64), "places")
+        places = b.writer.sizes.state(places, [self.length])
+        return b.add("Add", places, self.number(self.past)) if self.cached else places
 
     def rotated(self, x: Value, turn: tuple[Value, Value], rope: Rope) -> Value:
         """Heads [1, length, heads, depth] turned by the angles of their positions."""
@@ -245,6 +248,9 @@ class DecoderLayers:
         none = b.constant(np.array(0, np.int64), "past")
         alone = [self.number(self.past) if self.cached else none]
         before = [b["positions"], None, None, b["slots"]] if self.several else alone
+        if "seen" in b.scope:  # each query by itself: what one sees is not what those before it see and one more
+            slots = b.add("Mul", b["seen"], b.constant(np.array(0, np.int64), "zero"))
+            before = [self.positions(), None, None, slots, b["seen"]]
         return b.add(
             "CachedAttention",
             q,

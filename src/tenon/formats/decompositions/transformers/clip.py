@@ -19,7 +19,7 @@ from tenon.network.graph.types import F32, I64, TensorType
 TOKENS, LENGTH, IMAGE = "tokens", "length", "image"
 TEXT_EMBEDDING, IMAGE_EMBEDDING = "text_embedding", "image_embedding"
 
-_MEAN, _SPREAD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+MEAN, SPREAD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """The mean and the spread of the colours that CLIP was trained on, from 0 to 1."""
 
 
@@ -75,8 +75,8 @@ def build(builder: GraphBuilder, config: ClipConfig, weights: Weights) -> Graph:
     return builder.finish([IMAGE_EMBEDDING, TEXT_EMBEDDING])
 
 
-class _ClipTower:
-    """Layers of transformers whose tensors begin with ``prefix``."""
+class ClipTower:
+    """The layers of a tower, whose tensors begin with ``prefix``."""
 
     prefix = ""
 
@@ -108,13 +108,28 @@ class _ClipTower:
         y = node.activation(node.linear(y, f"{name}.mlp.fc1", width, sizes.intermediate_size), sizes.hidden_act)
         return node.add("Add", x, node.linear(y, f"{name}.mlp.fc2", sizes.intermediate_size, width))
 
+    def patches(self, image: Value, config: ImageTowerConfig, *, kind: bool, bias: bool) -> Value:
+        """The vectors of all patches with their positions, [1, patches, hidden], behind that of the class if there is
+        one (``kind``)."""
+        node, name = self.node, f"{self.prefix}.embeddings"
+        width, patch, side = config.hidden_size, config.patch_size, config.image_size // config.patch_size
+        parts = [node.weight(f"{name}.patch_embedding.weight", width, config.num_channels, patch, patch)]
+        if bias:
+            parts.append(node.weight(f"{name}.patch_embedding.bias", width))
+        x = node.add("Conv", image, *parts, strides=(patch, patch))
+        x = node.add("Transpose", node.reshape(x, 1, width, side * side), perm=(0, 2, 1))
+        places = node.weight(f"{name}.position_embedding.weight", side * side + kind, width)
+        if kind:
+            x = node.add("Concat", node.weight(f"{name}.class_embedding", width).reshape(1, 1, width), x, axis=1)
+        return node.add("Add", x, places)
+
     def project(self, x: Value, name: str, outputs: int) -> Value:
         """States [1, 1, hidden] as an embedding of length 1."""
         node, width = self.node, self.sizes.hidden_size
         return node.unit(node.reshape(node.linear(x, name, width, outputs, bias=False), 1, outputs))
 
 
-class _TextTower(_ClipTower):
+class _TextTower(ClipTower):
     prefix = "text_model"
 
     def __init__(self, builder: GraphBuilder, config: TextTowerConfig, weights: Weights) -> None:
@@ -139,7 +154,7 @@ class _TextTower(_ClipTower):
             builder[TEXT_EMBEDDING] = self.project(self.norm(last, "final_layer_norm"), "text_projection", outputs)
 
 
-class _ImageTower(_ClipTower):
+class _ImageTower(ClipTower):
     prefix = "vision_model"
 
     def __init__(self, builder: GraphBuilder, config: ImageTowerConfig, weights: Weights) -> None:
@@ -150,22 +165,12 @@ class _ImageTower(_ClipTower):
         config, node, builder = self.config, self.node, self.builder
         size = config.image_size
         builder.input(IMAGE, TensorType(F32, (1, config.num_channels, size, size)))
-        mean, scale = (tuple(255 * v for v in _MEAN), tuple(1 / (255 * v) for v in _SPREAD))
+        mean, scale = (tuple(255 * v for v in MEAN), tuple(1 / (255 * v) for v in SPREAD))
         builder.graph.preprocessing[IMAGE] = Preprocessing(mean=mean, scale=scale, fit="crop")
         with builder.layer("vision_model.embeddings", "Patches", "image.0"):
-            builder["image.0"] = self.norm(self._patches(builder[IMAGE]), "pre_layrnorm")
+            patches = self.patches(builder[IMAGE], config, kind=True, bias=False)
+            builder["image.0"] = self.norm(patches, "pre_layrnorm")
         x = self.layers("image.0")
         with builder.layer("visual_projection", "Linear", IMAGE_EMBEDDING):
             first = node.slice(x, [0], [1], [1])
             builder[IMAGE_EMBEDDING] = self.project(self.norm(first, "post_layernorm"), "visual_projection", outputs)
-
-    def _patches(self, image: Value) -> Value:
-        """[1, 1 + patches, hidden]: the class's vector and those of all patches, with their positions."""
-        config, node, name = self.config, self.node, f"{self.prefix}.embeddings"
-        width, patch, side = config.hidden_size, config.patch_size, config.image_size // config.patch_size
-        filters = node.weight(f"{name}.patch_embedding.weight", width, config.num_channels, patch, patch)
-        x = node.add("Conv", image, filters, strides=(patch, patch))
-        x = node.add("Transpose", node.reshape(x, 1, width, side * side), perm=(0, 2, 1))
-        kind = node.weight(f"{name}.class_embedding", width).reshape(1, 1, width)
-        places = node.weight(f"{name}.position_embedding.weight", side * side + 1, width)
-        return node.add("Add", node.add("Concat", kind, x, axis=1), places)

@@ -1,17 +1,21 @@
-"""GGUF files as graphs: decoders of the architectures in ``config``."""
+"""GGUF files as graphs: decoders of the architectures in ``config``, and towers of images (``images``)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
 
 from tenon.errors import FormatError, Problem, UnsupportedError
 from tenon.formats.decompositions.decoder.graph import EMBEDDING_PORTS, ROOM, decoder_graph, embedding_graph, room_of
+from tenon.formats.decompositions.transformers.image_tower import FEATURES
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.gguf.config import decoder_config, pooling_of
+from tenon.formats.importers.gguf.images import ARCHITECTURE as IMAGES
+from tenon.formats.importers.gguf.images import ImageFile
 from tenon.formats.importers.gguf.metadata import Metadata
 from tenon.formats.importers.gguf.text import text_model
 from tenon.formats.importers.gguf.weights import GgufWeights
@@ -32,24 +36,50 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
     parts = _parts(file)
     weights = GgufWeights(parts)
     builder = GraphBuilder(file, file.stem, shapes, inputs, outputs, sum(len(part.data) for part in parts))
-    try:
+    if parts[0].pairs.get("general.architecture") == IMAGES:
+        return _image_file(file, parts).build(builder)
+    images = None if file.weights is None else _image_file(file.weights, [_parsed(file.weights)])
+    if images is not None and builder.cut_outputs == [FEATURES]:
+        return images.build(builder)
+    with _named_errors(file, parts):
         metadata = Metadata.of(parts[0].pairs)
         room = room_of(builder.shapes, metadata.size("context_length", ROOM))
         config = decoder_config(metadata, weights.factors, room)
         pooling = pooling_of(metadata)
-    except RefusedError as refusal:
-        where = str(parts[0].pairs.get("general.architecture", ""))
-        raise UnsupportedError(file.name, [Problem(where, refusal.what, refusal.remedy)]) from None
-    except FormatError as error:
-        raise FormatError(f"{file.name}: {error}") from error
-    text = text_model(metadata, config.context)
+    if images is not None and images.tower.width != config.hidden:
+        raise FormatError(
+            f"{file.name}: its embeddings have {config.hidden} elements, and the rows of images in "
+            f"{file.weights.name if file.weights else ''} {images.tower.width}: give the file of this model (--mmproj)"
+        )
+    image = None if images is None else images.text
+    text = text_model(metadata, config.context, image)
     if pooling is None:
-        graph = decoder_graph(builder, config, weights)
+        graph = decoder_graph(builder, config, weights, image)
     else:
         graph = embedding_graph(builder, config, weights, pooling)
         text = replace(text, kind="encoder", ports=EMBEDDING_PORTS)
     graph.text = text
     return graph
+
+
+@contextmanager
+def _named_errors(file: ModelFile, parts: Sequence[Gguf]) -> Iterator[None]:
+    """Errors with the name of the file."""
+    try:
+        yield
+    except RefusedError as refusal:
+        where = str(parts[0].pairs.get("general.architecture", ""))
+        raise UnsupportedError(file.name, [Problem(where, refusal.what, refusal.remedy)]) from None
+    except FormatError as error:
+        raise FormatError(f"{file.name}: {error}") from error
+
+
+def _image_file(file: ModelFile, parts: Sequence[Gguf]) -> ImageFile:
+    """The tower of images in a file."""
+    if parts[0].pairs.get("general.architecture") != IMAGES:
+        raise FormatError(f"{file.name}: it has no tower of images: give the model's mmproj file (--mmproj)")
+    with _named_errors(file, parts):
+        return ImageFile.read(Metadata.of(parts[0].pairs), GgufWeights(parts), file.name)
 
 
 def _parsed(file: ModelFile) -> Gguf:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tenon.formats.decompositions.decoder.graph import PORTS
+from tenon.formats.decompositions.decoder.graph import PORTS, image_ports
 from tenon.formats.importers.gguf.metadata import Metadata
-from tenon.network.graph.text_model import TextModel, Tokenizer
+from tenon.network.graph.text_model import ImageText, TextModel, Tokenizer
 
 PREFIX = "tokenizer.ggml."
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -28,15 +28,15 @@ _SAMPLING = {
 }
 
 
-def text_model(m: Metadata, context: int) -> TextModel:
-    """The settings of texts of a decoder."""
+def text_model(m: Metadata, context: int, image: ImageText | None = None) -> TextModel:
+    """The settings of texts of a decoder, which reads images as ``image`` says."""
     pairs = m.pairs
     ends = [*(_token(pairs, name) for name in _ENDS), *_ends_by_name(pairs)]
     template = pairs.get("tokenizer.chat_template")
     sampling = {to: pairs.get(f"general.sampling.{name}") for name, to in _SAMPLING.items()}
     return TextModel(
         architecture=m.architecture,
-        ports=PORTS,
+        ports=PORTS if image is None else image_ports(image),
         context=context,
         tokenizer=Tokenizer("gguf", tokenizer_data(pairs)) if has_tokenizer(pairs) else None,
         bos=_token(pairs, "bos_token_id"),
@@ -47,6 +47,7 @@ def text_model(m: Metadata, context: int) -> TextModel:
         add_eos=bool(pairs.get(f"{PREFIX}add_eos_token", False)),
         chat_template=template if isinstance(template, str) else "",
         generation={name: float(n) for name, n in sampling.items() if isinstance(n, int | float)},
+        image=image,
     )
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from tenon.errors import Problem, UnsupportedError
 from tenon.formats.decompositions.decoder.graph import (
     EMBEDDING_PORTS,
-    IMAGES,
     PORTS,
     ROOM,
     decoder_graph,
     embedding_graph,
+    image_ports,
     room_of,
 )
 from tenon.formats.decompositions.decoder.weights import Weight
@@ -23,7 +23,7 @@ from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES, decoder_config
 from tenon.formats.importers.safetensors.settings import ModelSettings
 from tenon.network.graph.graph import Array, Graph
-from tenon.network.graph.text_model import TextModel
+from tenon.network.graph.text_model import ImageText, TextModel
 
 _ENDS = {"embedding": "embed_tokens", "output": "lm_head", "output_norm": "norm"}
 _OF_LAYER = {
@@ -123,9 +123,9 @@ class NamedWeights:
 
 
 def build_decoder(
-    builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array], images: int = 0
+    builder: GraphBuilder, settings: ModelSettings, tensors: Mapping[str, Array], image: ImageText | None = None
 ) -> Graph:
-    """The graph of a decoder, and what its settings say of texts; ``images`` are the rows of an image that it reads."""
+    """The graph of a decoder, and what its settings say of texts; ``image`` is how it reads images."""
     tied = settings.content.get("tie_word_embeddings") is True
     weights = NamedWeights(tensors, settings.model_type, tied=tied)
     context = settings.content.get("max_position_embeddings", ROOM)
@@ -135,18 +135,17 @@ def build_decoder(
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
     pooling = settings.pooling
     graph = (
-        embedding_graph(builder, config, weights, pooling)
-        if pooling
-        else decoder_graph(builder, config, weights, images)
+        embedding_graph(builder, config, weights, pooling) if pooling else decoder_graph(builder, config, weights, image)
     )
     graph.text = TextModel(
         kind="encoder" if pooling else "decoder",
         architecture=settings.model_type,
-        ports=EMBEDDING_PORTS if pooling else {**PORTS, "image": IMAGES} if images else PORTS,
+        ports=EMBEDDING_PORTS if pooling else PORTS if image is None else image_ports(image),
         context=config.context,
         bos=_token(settings.content.get("bos_token_id")),
         eos=_tokens(settings.content.get("eos_token_id")),
         pad=_token(settings.content.get("pad_token_id")),
+        image=image,
     )
     return graph
 
