@@ -44,5 +44,5 @@ PAGES: dict[str, Iterable[str]] = {
 @pytest.mark.parametrize("page", PAGES)
 def test_all_supported_layers_are_documented(page: str) -> None:
     text = (Path(__file__).parents[2] / f"docs/reference/formats/{page}.md").read_text()
-    words = {"", *re.findall(r"[\w.]+", text.replace(".\n", "\n"))}
+    words = {"", *re.findall(r"[\w.]+", text.replace(".\n", "\n")), *re.findall(r"`([\w-]+)`", text)}
     assert sorted(set(PAGES[page]) - words) == []

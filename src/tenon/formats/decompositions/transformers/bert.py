@@ -19,6 +19,8 @@ from tenon.network.graph.types import I64, TensorType
 
 TOKENS, LENGTH, STATES, EMBEDDING = "tokens", "length", "last_hidden_state", "embedding"
 
+"""How states become an embedding: their mean, or that of the first token."""
+
 MOST = 256
 """Tokens of a text at most, unless shapes say otherwise."""
 
@@ -38,16 +40,38 @@ class BertConfig:
     hidden_act: str = "gelu"
 
 
-def build(builder: GraphBuilder, config: BertConfig, weights: Weights, pooling: Pooling = "mean") -> Graph:
+def add_tokens(builder: GraphBuilder, context: int) -> int:
+    """Add the input ``tokens``; returns the most of them in a run, of a model for ``context`` tokens."""
+    if TOKENS not in builder.shapes:
+        builder.shapes.setdefault(LENGTH, Size(LENGTH, 1, min(MOST, context)))
+    builder.inputs({TOKENS: TensorType(I64, (1, LENGTH))})
+    return int(builder.scope[TOKENS].type.dims[1])
+
+
+def pooled(builder: GraphBuilder, node: TransformerNode, pooling: Pooling) -> Graph:
+    """The graph, ended by the embedding of its last states."""
+    states = builder[STATES]
+    with builder.layer("pooling", "Pooling", EMBEDDING):
+        if pooling == "mean":
+            vector = node.add("ReduceMean", states, node.ints(1), keepdims=0)
+        else:
+            one = np.array([1], np.int64)
+            place = node.add("Sub", node.length(states, 1), one) if pooling == "last" else node.ints(0)
+            vector = node.add("Squeeze", node.add("Gather", states, place, axis=1), node.ints(1))
+        builder[EMBEDDING] = node.unit(vector)
+    return builder.finish([EMBEDDING, STATES])
+
+
+def build(
+    builder: GraphBuilder, config: BertConfig, weights: Weights, pooling: Pooling = "mean", first: int = 0
+) -> Graph:
     """``tokens`` i64 [1, length] to ``embedding`` f32 [1, hidden] and ``last_hidden_state`` f32 [1, length, hidden].
 
-    Raises as ``GraphBuilder.finish`` does.
+    ``first`` is the position of the first token.  Raises as ``GraphBuilder.finish`` does.
     """
-    if TOKENS not in builder.shapes:
-        builder.shapes.setdefault(LENGTH, Size(LENGTH, 1, min(MOST, config.max_position_embeddings)))
-    builder.inputs({TOKENS: TensorType(I64, (1, LENGTH))})
-    prefix = "bert." if any(name.startswith("bert.") for name in weights) else ""
-    encoder = _BertEncoder(builder, config, weights, prefix)
+    add_tokens(builder, max(config.max_position_embeddings - first, 1))
+    prefix = next((own for own in ("bert.", "roberta.") if any(name.startswith(own) for name in weights)), "")
+    encoder = _BertEncoder(builder, config, weights, prefix, first)
     with builder.layer(f"{prefix}embeddings", "Embedding", "states.0"):
         builder["states.0"] = encoder.embedded(builder[TOKENS])
     names = layer_names(weights, f"{prefix}encoder.layer", config.num_hidden_layers)
@@ -55,26 +79,15 @@ def build(builder: GraphBuilder, config: BertConfig, weights: Weights, pooling: 
         top = STATES if i == len(names) - 1 else f"states.{i + 1}"
         with builder.layer(name, "BertLayer", top):
             builder[top] = encoder.layer(builder[f"states.{i}"], name)
-    with builder.layer("pooling", "Pooling", EMBEDDING):
-        builder[EMBEDDING] = encoder.node.unit(encoder.pooled(builder[STATES], pooling))
-    return builder.finish([EMBEDDING, STATES])
+    return pooled(builder, encoder.node, pooling)
 
 
 class _BertEncoder:
-    """The layers of a BERT model; ``prefix`` begins the names of its tensors."""
+    """The layers of a BERT model; ``prefix`` begins the names of its tensors, ``first`` is the first position."""
 
-    def __init__(self, builder: GraphBuilder, config: BertConfig, weights: Weights, prefix: str) -> None:
-        self.config, self.prefix = config, prefix
+    def __init__(self, builder: GraphBuilder, config: BertConfig, weights: Weights, prefix: str, first: int) -> None:
+        self.config, self.prefix, self.first = config, prefix, first
         self.node = TransformerNode(builder, weights)
-
-    def pooled(self, states: Value, pooling: Pooling) -> Value:
-        """The state [1, hidden] that stands for the text."""
-        node = self.node
-        if pooling == "mean":
-            return node.add("ReduceMean", states, node.ints(1), keepdims=0)
-        one = np.array([1], np.int64)
-        place = node.add("Sub", node.length(states, 1), one) if pooling == "last" else node.ints(0)
-        return node.add("Squeeze", node.add("Gather", states, place, axis=1), node.ints(1))
 
     def embedded(self, tokens: Value) -> Value:
         """States [1, length, hidden] of tokens at their positions, all of the first segment."""
@@ -82,6 +95,7 @@ class _BertEncoder:
         width = config.hidden_size
         words = node.weight(f"{name}.word_embeddings.weight", config.vocab_size, width)
         places = node.weight(f"{name}.position_embeddings.weight", config.max_position_embeddings, width)
+        places = places[self.first :]
         places = places + node.weight(f"{name}.token_type_embeddings.weight", config.type_vocab_size, width)[0]
         zero, one = np.array(0, np.int64), np.array(1, np.int64)
         own = node.add("Gather", places, node.add("Range", zero, node.length(tokens, 1), one), axis=0)

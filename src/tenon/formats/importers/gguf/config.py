@@ -71,17 +71,23 @@ _POOLINGS: Mapping[int, Pooling | None] = {0: None, 1: "mean", 2: "first", 3: "l
 """How states become the embedding of a text, by the number that the key pooling_type has; 0: not at all."""
 
 
-def pooling_of(m: Metadata) -> Pooling | None:
-    """How a file that embeds texts makes a vector of states; None for one that predicts tokens.
-
-    Raises RefusedError for another way, and for a network whose tokens see those behind them.
-    """
+def stated_pooling(m: Metadata) -> Pooling | None:
+    """How states become the embedding of a text; None if the file does not say.  Raises RefusedError for other ways."""
     number = m.get("pooling_type")
     if number is not None and number not in _POOLINGS:
         raise RefusedError(f"pools states by the way {number}, which is not known", "rerankers are not supported")
+    return None if number is None else _POOLINGS[number]
+
+
+def pooling_of(m: Metadata) -> Pooling | None:
+    """How a decoder that embeds texts makes a vector of states; None for one that predicts tokens.
+
+    Raises RefusedError for another way, and for a network whose tokens see those behind them.
+    """
+    pooling = stated_pooling(m)
     if m.get("attention.causal") is False:
         raise RefusedError("tokens see those behind them, which is not supported")
-    return None if number is None else _POOLINGS[number]
+    return pooling
 
 
 def decoder_config(m: Metadata, factors: Factors, room: int) -> DecoderConfig:

@@ -14,10 +14,11 @@ from tenon.formats.decompositions.transformers.image_tower import FEATURES
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.gguf.config import decoder_config, pooling_of
+from tenon.formats.importers.gguf.encoders import ENCODERS, build_encoder
 from tenon.formats.importers.gguf.images import ARCHITECTURE as IMAGES
 from tenon.formats.importers.gguf.images import ImageFile
 from tenon.formats.importers.gguf.metadata import Metadata
-from tenon.formats.importers.gguf.text import text_model
+from tenon.formats.importers.gguf.text import encoder_text, text_model
 from tenon.formats.importers.gguf.weights import GgufWeights
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.gguf import MAGIC, Gguf, parse
@@ -43,6 +44,10 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
         return images.build(builder)
     with _named_errors(file, parts):
         metadata = Metadata.of(parts[0].pairs)
+        if metadata.architecture in ENCODERS:
+            graph = build_encoder(builder, metadata, weights)
+            graph.text = encoder_text(metadata)
+            return graph
         room = room_of(builder.shapes, metadata.size("context_length", ROOM))
         config = decoder_config(metadata, weights.factors, room)
         pooling = pooling_of(metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ def text_model(m: Metadata, context: int, image: ImageText | None = None) -> Tex
         generation={name: float(n) for name, n in sampling.items() if isinstance(n, int | float)},
         image=image,
     )
+
+
+def encoder_text(m: Metadata) -> TextModel:
+    """The settings of texts of an encoder, around which its tokenizer puts tokens of its own."""
+    model = text_model(m, m.size("context_length", 512))
+    begin, end = (_token(m.pairs, f"{name}_token_id") for name in ("cls", "seperator"))
+    last = model.eos[:1] if end is None else (end,)
+    first = model.bos if begin is None else begin
+    ports = {"tokens": "tokens", "embedding": "embedding"}
+    return replace(model, kind="encoder", ports=ports, bos=first, eos=last, add_bos=True, add_eos=True)
 
 
 def has_tokenizer(pairs: Mapping[str, Any]) -> bool:

@@ -135,7 +135,9 @@ def build_decoder(
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
     pooling = settings.pooling
     graph = (
-        embedding_graph(builder, config, weights, pooling) if pooling else decoder_graph(builder, config, weights, image)
+        embedding_graph(builder, config, weights, pooling)
+        if pooling
+        else decoder_graph(builder, config, weights, image)
     )
     graph.text = TextModel(
         kind="encoder" if pooling else "decoder",

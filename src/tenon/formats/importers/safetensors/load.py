@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from tenon.errors import FormatError
-from tenon.formats.decompositions.transformers import bert, clip, moonshine, whisper
+from tenon.formats.decompositions.transformers import clip, moonshine, whisper
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
 from tenon.formats.importers.safetensors.image_decoders import TYPES, build_image_decoder
 from tenon.formats.importers.safetensors.pooling import pooling_of
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
+from tenon.formats.importers.safetensors.text_encoders import build_bert, build_modern, build_nomic
 from tenon.formats.importers.shared.text_files import settings_beside
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.safetensors import is_safetensors, tensors
@@ -36,10 +37,6 @@ def _plain(kind: type[Any], build: Callable[[GraphBuilder, Any, Weights], Graph]
     return lambda builder, settings, weights: build(builder, settings.read(kind), weights)
 
 
-def _bert(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
-    return bert.build(builder, settings.read(bert.BertConfig), weights, settings.pooling or "mean")
-
-
 def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
     text = settings.part("text_config").read(clip.TextTowerConfig)
     image = settings.part("vision_config").read(clip.ImageTowerConfig)
@@ -50,7 +47,11 @@ def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> G
 
 
 MODELS: dict[str, _Build] = {
-    "bert": _bert,
+    "bert": build_bert,
+    "roberta": build_bert,
+    "xlm-roberta": build_bert,
+    "nomic_bert": build_nomic,
+    "modernbert": build_modern,
     "clip": _clip,
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
@@ -63,7 +64,10 @@ _PORTS = {name: name for name in ("tokens", "logits", "past")}
 _TOWER = TextModel(kind="encoder", ports={"embedding": "image_features"})
 _KINDS: dict[str, TextModel] = {
     **dict.fromkeys(TYPES, _TOWER),
-    "bert": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
+    **dict.fromkeys(
+        ("bert", "roberta", "xlm-roberta", "nomic_bert", "modernbert"),
+        TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
+    ),
     "clip": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "text_embedding"}),
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
     "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),

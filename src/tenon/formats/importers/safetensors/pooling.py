@@ -1,4 +1,4 @@
-"""How a folder of the library sentence-transformers makes the embedding of a text of states: its ``modules.json``."""
+"""How a folder of the library sentence-transformers makes the embedding of a text of states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.errors import FormatError, Problem, UnsupportedError
 from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.input_file import is_regular, read_regular
 
-_FILE = "modules.json"
+_FILE, _POOLING = "modules.json", "1_Pooling/config.json"
 _MODES: Mapping[str, Pooling] = {
     "lasttoken": "last",
     "mean_tokens": "mean",
@@ -26,12 +26,12 @@ _IGNORED = ("Transformer", "Normalize")
 
 
 def pooling_of(folder: Path) -> Pooling | None:
-    """The pooling that a folder states; None if it states none.
+    """The pooling that a folder states, in its list of modules or, without one, in the file of that module; else None.
 
     Raises FormatError for damaged files, UnsupportedError for modules and modes that are not known.
     """
     if not is_regular(folder / _FILE):
-        return None
+        return _mode(folder / _POOLING) if is_regular(folder / _POOLING) else None
     modules = _read(folder / _FILE)
     if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
         raise FormatError(f"{folder / _FILE}: it is no list of modules")
