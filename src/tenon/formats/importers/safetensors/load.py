@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from tenon.errors import FormatError
-from tenon.formats.decompositions.transformers import clip, moonshine, whisper
+from tenon.formats.decompositions.transformers import clip, moonshine, siglip, whisper
+from tenon.formats.decompositions.transformers.image_tower import SiglipConfig
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES
 from tenon.formats.importers.safetensors.decoders import build_decoder
 from tenon.formats.importers.safetensors.image_decoders import TYPES, build_image_decoder
+from tenon.formats.importers.safetensors.image_settings import stated_preprocessing
 from tenon.formats.importers.safetensors.pooling import pooling_of
 from tenon.formats.importers.safetensors.settings import ModelSettings, read_object
 from tenon.formats.importers.safetensors.text_encoders import build_bert, build_modern, build_nomic
+from tenon.formats.importers.shared.image_texts import HALF, image_preprocessing
 from tenon.formats.importers.shared.text_files import settings_beside
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.safetensors import is_safetensors, tensors
@@ -46,6 +49,25 @@ def _clip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> G
     return clip.build(builder, clip.ClipConfig(text, image, size), weights)
 
 
+_SIGLIP = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
+"""The sizes of towers that files leave out."""
+
+
+def _siglip(builder: GraphBuilder, settings: ModelSettings, weights: Weights) -> Graph:
+    text, image = (
+        ModelSettings({**_SIGLIP, **settings.part(key).content}, settings.name)
+        for key in ("text_config", "vision_config")
+    )
+    sizes, words = image.read(SiglipConfig), text.read(siglip.SiglipTextConfig)
+    uneven = any(tower.hidden_size % tower.num_attention_heads for tower in (sizes, words))
+    if sizes.image_size % sizes.patch_size or uneven:
+        raise FormatError(f"{settings.name}: patches do not fill an image, or heads do not fill its width")
+    usual = image_preprocessing(HALF, HALF, "bicubic", "stretch")
+    preprocessing, _ = stated_preprocessing(builder.file, usual)
+    pair = siglip.SiglipPair(words, sizes, preprocessing)
+    return siglip.build(builder, pair, weights)
+
+
 MODELS: dict[str, _Build] = {
     "bert": build_bert,
     "roberta": build_bert,
@@ -53,6 +75,7 @@ MODELS: dict[str, _Build] = {
     "nomic_bert": build_nomic,
     "modernbert": build_modern,
     "clip": _clip,
+    "siglip": _siglip,
     "moonshine": _plain(moonshine.MoonshineConfig, moonshine.build),
     "whisper": _plain(whisper.WhisperConfig, whisper.build),
     **dict.fromkeys(FAMILIES, build_decoder),
@@ -68,7 +91,9 @@ _KINDS: dict[str, TextModel] = {
         ("bert", "roberta", "xlm-roberta", "nomic_bert", "modernbert"),
         TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "embedding"}),
     ),
-    "clip": TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "text_embedding"}),
+    **dict.fromkeys(
+        ("clip", "siglip"), TextModel(kind="encoder", ports={"tokens": "tokens", "embedding": "text_embedding"})
+    ),
     "moonshine": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
     "whisper": TextModel(kind="encoder-decoder", ports={**_PORTS, "samples": "samples"}),
 }
