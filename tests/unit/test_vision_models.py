@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
 import tenon
 from damage import COUNT, survive
@@ -23,6 +24,7 @@ from tenon.formats import importers
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.runtime.generation.image_reader import ImageReader
 from tenon.speech import ImageGenerator
+from tenon.tools.server.app import application
 from vision_models import (
     AROUND,
     END,
@@ -203,3 +205,31 @@ def test_rows_stay_the_same_with_16_bits(tmp_path: Path) -> None:
         with tenon.open(tenon.compile(file, no_tuning=True)) as tower:
             rows.append(np.array(tower.run({"image": pixels})["image_features"]))
     np.testing.assert_allclose(rows[1], rows[0], atol=5e-3 * np.abs(rows[0]).max())
+
+
+def test_images_over_http(tmp_path: Path) -> None:
+    """Messages of OpenAI's API with images as data: URLs; other addresses and sounds are refused."""
+    source, second = written(LLAVA, tmp_path)
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    source.write_bytes(LLAVA.decoder_file(**{"tokenizer.chat_template": (STRING, template)}))
+    content = BytesIO()
+    Image.fromarray(photo()).save(content, "png")
+    url = "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+    with opened(source, second) as generator:
+        client = TestClient(application(generator, "llava"))
+
+        def asked(part: dict[str, object]) -> tuple[int, str]:
+            parts = [part, {"type": "text", "text": "abc"}]
+            body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 8}
+            answer = client.post("/v1/chat/completions", json=body)
+            if answer.status_code != 200:
+                return answer.status_code, str(answer.json()["error"]["message"])
+            return 200, str(answer.json()["choices"][0]["message"]["content"])
+
+        generator.read(Image.fromarray(photo()))
+        right = generator.generate(f"{generator.mark}\nabc", max_tokens=8).text
+        assert asked({"type": "image_url", "image_url": {"url": url}}) == (200, right)
+        status, message = asked({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}})
+        assert (status, "not fetched" in message) == (400, True), message
+        status, message = asked({"type": "input_audio"})
+        assert (status, "only text and images" in message) == (400, True), message
