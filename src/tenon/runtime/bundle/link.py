@@ -158,7 +158,7 @@ def _text_objects(
 ) -> dict[str, bytes]:
     """The objects of a program of a language model, whose main file is ``main`` of ``runtime/c/``."""
     names = (f'-DTENON_TEXT_HEADER="{name}_text.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
-    shared = {file: runtime(file) for file in ("text_program.h", "threads.h")}
+    shared = {file: runtime(file) for file in ("program.h", "text_program.h", "threads.h")}
     files = {main: runtime(main), **shared, **headers}
     flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), "-ffp-contract=off")
     return {
@@ -185,7 +185,9 @@ def speech_executable(
 ) -> bytes:
     """A standalone program that writes down speech.  ``networks`` are object and weights of "encoder" and "decoder",
     ``source`` is ``<name>_speech.c``, ``headers`` are those that it includes; ``tables`` are of its tokenizer."""
-    files = {file: runtime(file) for file in ("speech_main.c", "wav.c", "resample.c", "wav.h", "threads.h")}
+    files = {
+        file: runtime(file) for file in ("speech_main.c", "wav.c", "resample.c", "program.h", "wav.h", "threads.h")
+    }
     names = (f'-DTENON_SPEECH_HEADER="{name}_speech.h"', f"-DTENON_ENTRY={name}", f"-DTENON_PREFIX={name.upper()}_")
     exact = "-ffp-contract=off"
     flags = (*names, *(("-DTENON_THREAD_POOL",) if threaded else ()), exact)

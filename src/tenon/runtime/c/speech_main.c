@@ -1,9 +1,6 @@
 /* Main program of networks that write down speech: prints what is said in a WAV file, or on standard input while it arrives.
    Exit status: 0, or 2 after one line on standard error. */
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* the size of a pipe */
-#endif
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,34 +16,25 @@
 #include <unistd.h>
 #endif
 #include TENON_SPEECH_HEADER
+#include "program.h"
 #include "wav.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
 #endif
 
-#define TENON_JOIN_(a, b) a##b
-#define TENON_JOIN(a, b) TENON_JOIN_(a, b)
-#define OF_BUNDLE(what) TENON_JOIN(TENON_ENTRY, what)
-#define BYTES_OF(what) TENON_JOIN(TENON_PREFIX, what)
-#define STRING_(a) #a
-#define STRING(a) STRING_(a)
+#if defined(__linux__) && !defined(F_SETPIPE_SZ)
+#define F_SETPIPE_SZ 1031 /* which headers have with _GNU_SOURCE only */
+#endif
 
 enum { RATE = 16000, PART = RATE / 10, ARRIVED = 1 << 20 };
 
 extern const uint8_t tenon_encoder_weights[];
 extern const uint8_t tenon_decoder_weights[];
-extern const uint8_t tenon_text_tables[];
-extern const size_t tenon_text_tables_size;
 
 TENON_MEM_ALIGN(64) static uint8_t encoder[BYTES_OF(ENCODER_MUTABLE_MEM_SIZE)];
 TENON_MEM_ALIGN(64) static uint8_t decoder[BYTES_OF(DECODER_MUTABLE_MEM_SIZE)];
 TENON_MEM_ALIGN(64) static uint8_t scratch[BYTES_OF(SPEECH_ACTIVATIONS)];
 static void *memory;
-
-static void fail(const char *what, const char *value) {
-  fprintf(stderr, "%s: %s%s%s\n", STRING(TENON_ENTRY), value, *value ? ": " : "", what);
-  exit(2);
-}
 
 static const char HELP[] =
     " [options] SOUND.wav\n\nPrints what is said in a WAV file, or with --stream and without one, in samples of 16 bits on\n"
@@ -116,8 +104,8 @@ static int print(const OF_BUNDLE(_heard) *text, void *user) {
 }
 
 static void check(int status) {
-  if (status == OF_BUNDLE(_SPEECH_ENDED)) fail(strerror(errno), "cannot write the text");
-  if (status != 0) fail("the network failed", "");
+  if (status == OF_BUNDLE(_SPEECH_ENDED)) FAIL(strerror(errno), "cannot write the text");
+  if (status != 0) FAIL("the network failed", "");
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sound */
@@ -142,14 +130,14 @@ static void hear_file(const char *name) {
   const int is_input = strcmp(name, "-") == 0;
   FILE *file = is_input ? stdin : fopen(name, "rb");
   WavFile wav;
-  if (file == NULL) fail(strerror(errno), name);
+  if (file == NULL) FAIL(strerror(errno), name);
   const char *problem = wav_open(&wav, file);
   if (problem != NULL) {
     fprintf(stderr, "%s: %s: not a readable WAV file (%s): give one of PCM or floats\n", STRING(TENON_ENTRY), name, problem);
     exit(2);
   }
   Resampler *converter = resampler_new(wav.rate, RATE, hear, NULL);
-  if (converter == NULL) fail("there is not enough memory", "");
+  if (converter == NULL) FAIL("there is not enough memory", "");
   for (size_t count; (count = wav_read(&wav, samples, sizeof samples / sizeof *samples)) > 0;)
     resampler_add(converter, samples, count);
   resampler_end(converter);
@@ -171,7 +159,7 @@ static void hear_input(void) {
   for (;;) {
     const long count = (long)read(0, bytes + rest, ARRIVED - (unsigned)rest);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail(strerror(errno), "cannot read standard input");
+    if (count < 0) FAIL(strerror(errno), "cannot read standard input");
     if (count == 0) return;
     const size_t size = rest + (size_t)count;
     for (size_t i = 0; i < size / 2; i++) samples[i] = (int16_t)(bytes[2 * i] | bytes[2 * i + 1] << 8);
@@ -195,10 +183,10 @@ static int run(void *runner, int network) {
 static void start(const char *value) {
   char *end;
   const long threads = strtol(value, &end, 10);
-  if (end == value || *end != 0 || threads < 1 || threads > BYTES_OF(ENCODER_MAX_THREADS)) fail("it takes a number of threads", value);
+  if (end == value || *end != 0 || threads < 1 || threads > BYTES_OF(ENCODER_MAX_THREADS)) FAIL("it takes a number of threads", value);
   pools[0] = tenon_thread_pool_start(OF_BUNDLE(_encoder_phase), OF_BUNDLE(_encoder_next), (int)threads);
   pools[1] = tenon_thread_pool_start(OF_BUNDLE(_decoder_phase), OF_BUNDLE(_decoder_next), (int)threads);
-  if (pools[0] == NULL || pools[1] == NULL) fail("there is no memory for threads", "");
+  if (pools[0] == NULL || pools[1] == NULL) FAIL("there is no memory for threads", "");
 }
 #endif
 
@@ -215,21 +203,21 @@ int main(int count, char **arguments) {
     else if (strcmp(option, "--timestamps") == 0) how.times = printing.with_times = 1;
     else if (strcmp(option, "--json") == 0) printing.as_json = 1;
     else if (strncmp(option, "--", 2) != 0 && sound == NULL) sound = option;
-    else if (strncmp(option, "--", 2) != 0) fail("give one sound", option);
-    else if (++i == count) fail("it needs a value, or is no option: try --help", option);
+    else if (strncmp(option, "--", 2) != 0) FAIL("give one sound", option);
+    else if (++i == count) FAIL("it needs a value, or is no option: try --help", option);
     else if (strcmp(option, "--language") == 0) how.language = arguments[i];
 #ifdef TENON_THREAD_POOL
     else if (strcmp(option, "--threads") == 0) start(arguments[i]), speech.run = run;
 #endif
-    else fail("there is no such option: try --help", option);
+    else FAIL("there is no such option: try --help", option);
   }
-  if (sound == NULL && !how.live) fail("give a WAV file, or --stream and samples on standard input: try --help", "");
+  if (sound == NULL && !how.live) FAIL("give a WAV file, or --stream and samples on standard input: try --help", "");
   printing.is_terminal = !printing.as_json && isatty(1);
   const size_t size = OF_BUNDLE(_speech_memory)(&speech);
   memory = malloc(size + 1);
-  if (memory == NULL) fail("there is not enough memory", "");
+  if (memory == NULL) FAIL("there is not enough memory", "");
   const int status = OF_BUNDLE(_listen)(&speech, &how, print, &printing, memory, size);
-  if (status == OF_BUNDLE(_SPEECH_NO_LANGUAGE)) fail("the network does not know this language", how.language);
+  if (status == OF_BUNDLE(_SPEECH_NO_LANGUAGE)) FAIL("the network does not know this language", how.language);
   check(status);
   if (sound != NULL) hear_file(sound);
   else hear_input();

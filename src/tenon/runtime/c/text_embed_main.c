@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define TENON_TEXT_MAIN
 #include "text_program.h"
 
 static void embed(const char *string) {
@@ -13,15 +12,15 @@ static void embed(const char *string) {
   const OF_BUNDLE(_text) text = {tenon_text_tables, tenon_text_tables_size, tenon_weights, network, scratch};
   const size_t size = OF_BUNDLE(_embed_memory)(&text, strlen(string));
   void *memory = malloc(size + 1);
-  if (memory == NULL) fail("there is not enough memory", "");
+  if (memory == NULL) FAIL("there is not enough memory", "");
   switch (OF_BUNDLE(_embed)(&text, string, vector, memory, size)) {
-    case OF_BUNDLE(_TEXT_LONG): fail("the text is empty, or has more tokens than the network takes", string);
-    case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
+    case OF_BUNDLE(_TEXT_LONG): FAIL("the text is empty, or has more tokens than the network takes", string);
+    case OF_BUNDLE(_TEXT_FAILED): FAIL("the network failed", "");
     default: break;
   }
   free(memory);
   for (size_t i = 0; i < BYTES_OF(EMBEDDING); i++) printf(i > 0 ? " %.9g" : "%.9g", (double)vector[i]);
-  if (printf("\n") < 0 || fflush(stdout) != 0) fail(strerror(errno), "cannot write the vector");
+  if (printf("\n") < 0 || fflush(stdout) != 0) FAIL(strerror(errno), "cannot write the vector");
 }
 
 int main(int count, char **arguments) {

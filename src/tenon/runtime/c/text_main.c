@@ -12,7 +12,6 @@
 #else
 #include <unistd.h>
 #endif
-#define TENON_TEXT_MAIN
 #include "text_program.h"
 #ifdef TENON_THREAD_POOL
 #include "threads.h"
@@ -23,7 +22,7 @@ static double number(const char *option, const char *text, double least, double 
   double value = strtod(text, &end);
   char limits[64];
   snprintf(limits, sizeof limits, "it takes a number from %g to %g", least, most);
-  if (end == text || *end != 0 || !(value >= least && value <= most)) fail(limits, option);
+  if (end == text || *end != 0 || !(value >= least && value <= most)) FAIL(limits, option);
   return value;
 }
 
@@ -35,7 +34,7 @@ typedef struct {
 
 static void add(Growing *to, const char *bytes, size_t count) {
   while (to->size + count + 1 > to->room)
-    if ((to->text = realloc(to->text, to->room = 2 * to->room + 256)) == NULL) fail("there is no memory for a text", "");
+    if ((to->text = realloc(to->text, to->room = 2 * to->room + 256)) == NULL) FAIL("there is no memory for a text", "");
   memcpy(to->text + to->size, bytes, count);
   to->text[to->size += count] = 0;
 }
@@ -72,7 +71,7 @@ static TenonThreadPool *pools[OF_BUNDLE(_ENTRIES)];
 static void start(int threads) {
   for (int i = 0; i < OF_BUNDLE(_ENTRIES); i++) {
     pools[i] = tenon_thread_pool_start(OF_BUNDLE(_text_phases)[i], OF_BUNDLE(_text_nexts)[i], threads);
-    if (pools[i] == NULL) fail("there is no memory for threads", "");
+    if (pools[i] == NULL) FAIL("there is no memory for threads", "");
   }
 }
 
@@ -92,9 +91,9 @@ static Growing content(FILE *file) {
 
 static const char *file_content(const char *path) {
   FILE *file = fopen(path, "rb");
-  if (file == NULL) fail(strerror(errno), path);
+  if (file == NULL) FAIL(strerror(errno), path);
   const Growing text = content(file);
-  if (ferror(file) || fclose(file) != 0) fail("it cannot be read", path);
+  if (ferror(file) || fclose(file) != 0) FAIL("it cannot be read", path);
   return text.text;
 }
 
@@ -132,19 +131,19 @@ typedef struct {
 
 static void check(long made) {
   switch (made) {
-    case OF_BUNDLE(_TEXT_LONG): fail("the prompt is empty or too long", "");
-    case OF_BUNDLE(_TEXT_FAILED): fail("the network failed", "");
-    case OF_BUNDLE(_TEXT_GRAMMAR): fail("the grammar has a mistake, or allows no token", "");
-    case OF_BUNDLE(_TEXT_NO_CHAT): fail("the model has no chat template, or it takes no message of the system", "--chat");
+    case OF_BUNDLE(_TEXT_LONG): FAIL("the prompt is empty or too long", "");
+    case OF_BUNDLE(_TEXT_FAILED): FAIL("the network failed", "");
+    case OF_BUNDLE(_TEXT_GRAMMAR): FAIL("the grammar has a mistake, or allows no token", "");
+    case OF_BUNDLE(_TEXT_NO_CHAT): FAIL("the model has no chat template, or it takes no message of the system", "--chat");
     default: break;
   }
-  if (printf("\n") < 0 || fflush(stdout) != 0) fail(strerror(errno), "cannot write the text");
+  if (printf("\n") < 0 || fflush(stdout) != 0) FAIL(strerror(errno), "cannot write the text");
 }
 
 static void say(Conversation *c, const char *role, const char *content) {
   if (c->count == c->room) {
     c->messages = realloc(c->messages, (c->room = 2 * c->room + 8) * sizeof *c->messages);
-    if (c->messages == NULL) fail("there is no memory for messages", "");
+    if (c->messages == NULL) FAIL("there is no memory for messages", "");
   }
   c->messages[c->count].role = role;
   c->messages[c->count++].content = content;
@@ -159,7 +158,7 @@ static void answer(Conversation *c, const char *message) {
   Growing text = {NULL, 0, 0};
   say(c, "user", message);
   const size_t size = OF_BUNDLE(_chat_memory)(c->text, c->messages, c->count);
-  if ((c->memory = realloc(c->memory, size + 1)) == NULL) fail("there is not enough memory", "");
+  if ((c->memory = realloc(c->memory, size + 1)) == NULL) FAIL("there is not enough memory", "");
   add(&text, "", 0);
   check(OF_BUNDLE(_chat)(c->text, c->how, c->messages, c->count, c->most, print, &text, &c->kept, c->memory, size));
   say(c, "assistant", text.text);
@@ -176,7 +175,7 @@ static void converse(Conversation *c) {
 static void complete(const OF_BUNDLE(_text) *text, OF_BUNDLE(_sampling) *how, const char *prompt, long most) {
   const size_t size = OF_BUNDLE(_text_memory)(text, strlen(prompt));
   void *memory = malloc(size + 1);
-  if (memory == NULL) fail("there is not enough memory", "");
+  if (memory == NULL) FAIL("there is not enough memory", "");
   check(OF_BUNDLE(_generate)(text, how, prompt, most, print, NULL, memory, size));
 }
 
@@ -187,7 +186,7 @@ int main(int count, char **arguments) {
   OF_BUNDLE(_sampling) how = TENON_GREEDY;
   Conversation talk = {&text, &how, -1, NULL, NULL, 0, 0, 0, NULL};
   int stops = 0, chat = 0;
-  if (stop == NULL || OF_BUNDLE(_recommended)(&text, &how) != 0) fail("there is not enough memory", "");
+  if (stop == NULL || OF_BUNDLE(_recommended)(&text, &how) != 0) FAIL("there is not enough memory", "");
   how.state = (uint64_t)time(NULL);
   for (int i = 1; i < count; i++) {
     const char *option = arguments[i];
@@ -197,11 +196,11 @@ int main(int count, char **arguments) {
       continue;
     }
     if (strncmp(option, "--", 2) != 0) {
-      if (prompt != NULL) fail("give one prompt, in quotes", option);
+      if (prompt != NULL) FAIL("give one prompt, in quotes", option);
       prompt = option;
       continue;
     }
-    if (++i == count) fail("it needs a value, or is no option: try --help", option);
+    if (++i == count) FAIL("it needs a value, or is no option: try --help", option);
     const char *value = arguments[i];
     if (strcmp(option, "--max-tokens") == 0) talk.most = (long)number(option, value, 0, 1e9);
     else if (strcmp(option, "--stop") == 0) stop[stops++] = value;
@@ -217,9 +216,9 @@ int main(int count, char **arguments) {
 #ifdef TENON_THREAD_POOL
     else if (strcmp(option, "--threads") == 0) start((int)number(option, value, 1, BYTES_OF(MAX_THREADS))), text.run = run;
 #endif
-    else fail("there is no such option: try --help", option);
+    else FAIL("there is no such option: try --help", option);
   }
-  if (!chat && talk.system != NULL) fail("it belongs to --chat", "--system");
+  if (!chat && talk.system != NULL) FAIL("it belongs to --chat", "--system");
   if (chat && prompt == NULL) {
     converse(&talk);
   } else if (chat) {
