@@ -22,7 +22,7 @@ from tenon.cli.unused_options import option_name
 
 MODEL = str(DIGITS / "digits.onnx")
 COMMANDS: dict[str, tuple[str, list[str]]] = {
-    "chat": ("language_models.chat", ["m.onnx"]),
+    "chat": ("conversations.chat", ["m.onnx"]),
     "serve": ("serve.serve", ["m.onnx"]),
     "compile": ("commands.compile_model", ["m.onnx", "-o", "out"]),
     "run": ("run.run_model", ["m.onnx"]),
@@ -76,6 +76,7 @@ VALUES = {
     "--io": "integer",
     "--gpu": "cache=kept",
     "--top-p": "0.5",
+    "--grammar": "rules.gbnf",
     "--min-p": "0.5",
 }
 """Values of options that not every text is a value of."""
@@ -137,6 +138,7 @@ def test_options_reach_the_function_of_the_command(
     Path("labels.txt").write_text("cat\n")
     Path("m.onnx").write_bytes(b"")
     Path("key").write_bytes(bytes(32))
+    Path("rules.gbnf").write_text('root ::= "a"\n')
     Path("word").write_bytes(b"")  # of options that name a file to read
     calls: list[str] = []
 
