@@ -43,7 +43,7 @@ for one token."""
 
 
 class Sizes(NamedTuple):
-    """Sizes of a Llama whose heads have 64 elements."""
+    """Sizes of a Llama whose heads have 64 elements; with ``experts``, a token takes ``chosen`` of them in a layer."""
 
     vocabulary: int
     hidden: int
@@ -51,14 +51,18 @@ class Sizes(NamedTuple):
     layers: int
     heads: int
     key_heads: int
+    experts: int = 0
+    chosen: int = 0
 
 
 SIZES = {
     "135m": Sizes(49152, 576, 1536, 30, 9, 3),
     "150m": Sizes(49152, 1024, 2816, 8, 16, 4),
     "1240m": Sizes(128256, 2048, 8192, 16, 32, 8),
+    "480m-experts": Sizes(49152, 1024, 512, 8, 16, 8, experts=32, chosen=8),
 }
-"""The first is SmolLM-135M's, whose rows are no whole blocks of 256, the last Llama 3.2's of 1 G."""
+"""The first is SmolLM-135M's, whose rows are no whole blocks of 256, the third Llama 3.2's of 1 G; the last has a third
+of the layers of Granite's 1 G with experts, of which a token takes 180 M parameters."""
 
 WRITTEN = ("q4_0", "q8_0", "q4_k", "q5_k", "q6_k")
 SCALES = {"q6_k": (208,), "q4_k": (0, 2), "q5_k": (0, 2)}
@@ -104,6 +108,7 @@ def write(path: Path, form: str, size: Sizes) -> None:
         "attention.head_count_kv": size.key_heads,
         "rope.dimension_count": DEPTH,
         "vocab_size": size.vocabulary,
+        **({"expert_count": size.experts, "expert_used_count": size.chosen} if size.experts else {}),
     }
     keys |= {f"llama.{name}": (U32, number) for name, number in numbers.items()}
     keys |= {"llama.attention.layer_norm_rms_epsilon": (F32, 1e-5), "llama.rope.freq_base": (F32, 10000.0)}
@@ -112,15 +117,19 @@ def write(path: Path, form: str, size: Sizes) -> None:
     for i in range(size.layers):
         own = {"attn_norm": (size.hidden,), "ffn_norm": (size.hidden,), "attn_output": (size.hidden, queries)}
         own |= {"attn_q": (queries, size.hidden), "attn_k": (shared, size.hidden), "attn_v": (shared, size.hidden)}
-        own |= dict.fromkeys(("ffn_gate", "ffn_up"), (size.wide, size.hidden))
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in (own | {"ffn_down": (size.hidden, size.wide)}).items()}
+        gated = dict.fromkeys(("ffn_gate", "ffn_up"), (size.wide, size.hidden)) | {"ffn_down": (size.hidden, size.wide)}
+        if size.experts:
+            gated = {f"{name}_exps": (size.experts, *shape) for name, shape in gated.items()}
+            gated["ffn_gate_inp"] = (size.experts, size.hidden)
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in (own | gated).items()}
     tensors = {}
     for name, shape in shapes.items():
         if len(shape) == 1:
             kind, content = "f32", (rng.standard_normal(shape, np.float32) * np.float32(0.1) + 1).tobytes()
+        elif name.endswith("ffn_gate_inp"):
+            kind, content = "f32", (rng.standard_normal(shape, np.float32) / np.float32(math.sqrt(shape[-1]))).tobytes()
         else:
-            rows, columns = shape
-            kind, content = form, blocks(rng, rows, columns, form)
+            kind, content = form, blocks(rng, math.prod(shape[:-1]), shape[-1], form)
         tensors[f"{name}.weight"] = (kind, shape, content)
     path.write_bytes(gguf(keys, tensors))
 
