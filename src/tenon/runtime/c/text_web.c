@@ -38,17 +38,18 @@ EXPORT("sampling") void tenon_web_sampling(double temperature, uint32_t top_k, d
 /* The grammar in GBNF, which a zero ends, that texts follow from now on; NULL: that of the tables, if any. */
 EXPORT("grammar") void tenon_web_grammar(const char *grammar) { text.grammar = grammar; }
 
+static void *conversation; /* keeps the tokens that the caches have */
+static size_t conversation_size, kept;
+
 /* Go on with a prompt, which a zero ends, by at most `most` tokens (-1: any number); returns what the entry point of the
    bundle does. */
 EXPORT("generate") long tenon_web_generate(const char *prompt, long most) {
   size_t size = OF_BUNDLE(_text_memory)(&text, strlen(prompt));
   void *memory = malloc(size);
   if (memory == NULL || size == 0) return OF_BUNDLE(_TEXT_NO_MEMORY);
+  kept = 0; /* the caches have other tokens then */
   return OF_BUNDLE(_generate)(&text, &how, prompt, most, give, NULL, memory, size);
 }
-
-static void *conversation; /* keeps the tokens that the caches have */
-static size_t conversation_size, kept;
 
 /* To be called before anything else is allocated; 0 if there is not enough memory. */
 EXPORT("begin_chat") int tenon_web_begin_chat(void) {
