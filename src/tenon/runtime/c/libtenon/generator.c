@@ -37,13 +37,10 @@ const Port *tn_extent_holder(const Binding *binding, const Port *port, int axis)
   return number >= 0 && number < binding->input_count ? &binding->inputs[number] : NULL;
 }
 
-/* The size that counts the tokens in the caches: a state that is the extent of others. */
+/* The size that counts the tokens in the caches: the one that is a state. */
 static const Port *find_past(const Binding *binding) {
   for (int i = 0; i < binding->input_count; i++)
-    for (int axis = 0; binding->inputs[i].tensor.is_state && axis < binding->inputs[i].tensor.rank; axis++) {
-      const Port *size = tn_extent_holder(binding, &binding->inputs[i], axis);
-      if (size != NULL && size->tensor.is_state) return size;
-    }
+    if (binding->inputs[i].tensor.is_size && binding->inputs[i].tensor.is_state) return &binding->inputs[i];
   return NULL;
 }
 
