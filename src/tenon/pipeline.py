@@ -50,7 +50,7 @@ from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
 from tenon.network.passes.bodies import with_usable_bodies
-from tenon.network.passes.cache_rings import with_rings
+from tenon.network.passes.cache_rings import Rings, with_rings
 from tenon.network.passes.cache_types import with_cache_type
 from tenon.network.passes.detection_outputs import find_heads
 from tenon.network.passes.first import first_passes
@@ -244,9 +244,9 @@ def _compiled(
         preprocess = {}
     preprocessing = described(graphs[0], preprocess)
     graphs = [with_states(with_cache_type(bound, chosen.cache_type), chosen.states) for bound in graphs]
-    rewind = None
-    if chosen.size_classes == 1 and chosen.sequences == 1:
-        graphs, rewind = with_rings(graphs)
+    rings = Rings()
+    if chosen.size_classes == 1:
+        graphs, rings = with_rings(graphs)
     graphs = [chosen_by_size(own[0], own[1:]) for own in by_class(graphs, classes)]
     check_alike(graphs)
     programs, tuned = _programs(graphs, compilation, name, progress, stages)
@@ -269,7 +269,7 @@ def _compiled(
     expected = partial(_answer, graphs[0], arithmetic)
     about = (origin, preprocessing, heads, tuple(more), tuned, arithmetic, expected, decoding)
     placement = None if chosen.obfuscate else graphs[0].placement
-    text = imported.text and replace(imported.text, rewind=rewind, grammar=chosen.grammar)
+    text = imported.text and replace(imported.text, **rings._asdict(), grammar=chosen.grammar)
     return Bundle(first, unit, compilation, *about, placement=placement, text=text)
 
 

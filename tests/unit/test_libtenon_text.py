@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tenon
+from gguf_models import U32
 from libtenon import (
     BUILDS,
     CLIENTS,
@@ -310,6 +311,68 @@ def test_several_texts_are_those_of_python(several: Path) -> None:
                 texts = zip(lines[::2], numbers, strict=True)
                 assert [[text, f"{n[0]} {n[1]}", n[3]] for text, n in texts] == wanted
                 assert [int(n[2]) > 3 for n in numbers] == [False, False, True, False, True, False]
+
+
+LATER = "the cat sat on the mat and the dog sat on the cat 12"
+GONE_ON = (LATER, LATER + " and the mat", LATER, LATER[:20], LATER + "ing")
+"""Texts each of which has more or less in common with the one before it."""
+
+
+@pytest.fixture(scope="module")
+def ringed(place: Path) -> Path:
+    """Folders with decoders whose caches are rings that are shorter than texts, for one sequence and for three."""
+    window = {"attention.sliding_window": (U32, 5)}
+    (place / "rings.gguf").write_bytes(talking_decoder("phi3", layers=2, joined=True, pairs=window).file())
+    for name, count in (("ring", 1), ("rings", 3)):
+        slots: dict[str, str | int] = {"sequences": count, "answers": f"1..{count}"} if count > 1 else {}
+        shapes = [{**slots, "length": f"1..{n}", "past": f"0..{60 - n}"} for n in (count, 8)]
+        tenon.compile(place / "rings.gguf", shapes=shapes, threads=2, no_tuning=True).save(place / name)
+    return place
+
+
+def test_several_texts_in_rings(ringed: Path) -> None:
+    """Texts that are longer than rings are those of Python; tokens are shared as far as the rings have them."""
+    program = client("batch_texts", ringed / "sdk", ringed)
+    prompts = (*GONE_ON, LATER, LATER, "the mat", LATER[:20])
+    with tenon.Generator(ringed / "ring") as generator:
+        made = [generator.generate(prompt, max_tokens=8) for prompt in prompts]
+    wanted = [each.text.replace("\n", "/").replace("\0", "/") for each in made]
+    for threads in ("1", "2"):
+        lines = succeeded(run(program, ringed / "rings", threads, "0", "", *prompts)).decode().rstrip("\n").split("\n")
+        assert lines[::2] == wanted
+        reused = [int(line.split()[2]) for line in lines[1::2]]
+        assert reused[1] > 10
+        assert reused.count(0) > 2
+
+
+def test_tokens_taken_back_from_rings(ringed: Path, library: ctypes.CDLL) -> None:
+    """One generator goes on with texts as one in Python does, and says of as many tokens that it had them."""
+    bundle, status, generator = opened(library, ringed / "ring")
+    assert status == 0
+    pieces = list[bytes]()
+    piece = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+    def kept(text: int, size: int, _: Any) -> int:
+        pieces.append(ctypes.string_at(text, size))
+        return 0
+
+    keep = piece(kept)
+    options = (ctypes.c_double * 13)(*([-1.0] * 13))
+    ctypes.c_size_t.from_buffer(options).value = ctypes.sizeof(options)
+    for field, number in ((1, 6), (6, 0), (7, 0), (8, -1), (9, -1), (10, -1), (11, 0), (12, 0)):
+        ctypes.c_int64.from_buffer(options, 8 * field).value = number
+    shown = list[tuple[str, int]]()
+    for prompt in GONE_ON:
+        result = (ctypes.c_int64 * 8)()
+        pieces.clear()
+        assert library.tenon_generator_generate(generator, prompt.encode(), options, keep, None, result) == 0
+        shown.append((b"".join(pieces).decode(), result[2]))
+    with tenon.Generator(ringed / "ring") as python:
+        wanted = [python.generate(prompt, max_tokens=6) for prompt in GONE_ON]
+    assert shown == [(each.text, each.reused_tokens) for each in wanted]
+    assert [count > 0 for _, count in shown] == [False, True, False, False, True]
+    assert library.tenon_generator_destroy(generator) == 0
+    assert library.tenon_bundle_close(bundle) == 0
 
 
 def test_bundles_that_are_for_one_text_or_several(several: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tenon
-from gguf_models import DEPTH, VOCABULARY, DecoderFile, Variant, logits
+from gguf_models import DEPTH, U32, VOCABULARY, DecoderFile, Variant, logits
 from tenon.errors import InputError
 from tenon.options import CacheType
 from tenon.runtime.generation.completion import Completion
@@ -57,22 +57,37 @@ def test_runs_with_tokens_of_several(kind: CacheType, error: float) -> None:
         assert min(done) > 8
 
 
+@pytest.fixture(scope="module", params=["caches", "rings"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder, and one whose caches are rings, which are shorter than the texts."""
+    path = tmp_path_factory.mktemp(request.param) / "net.gguf"
+    window = {"attention.sliding_window": (U32, 4)}
+    rings = request.param == "rings"
+    path.write_bytes((talking_decoder("phi3", joined=True, pairs=window) if rings else talking_decoder()).file())
+    return path
+
+
+def sizes(model: Path, count: int) -> list[dict[str, str | int]]:
+    """The sizes of entry points of a token for each of ``count`` sequences, and of several."""
+    slots: dict[str, str | int] = {"sequences": count, "answers": f"1..{count}"} if count > 1 else {}
+    longest = 6 if model.parent.name.startswith("rings") else ROOM // 2
+    return [{**slots, "length": f"1..{n}", "past": f"0..{ROOM - n}"} for n in (count, longest)]
+
+
 @pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
+def generator(model: Path) -> Iterator[Generator]:
     pytest.importorskip("tokenizers")
-    path = tmp_path_factory.mktemp("several") / "net.gguf"
-    path.write_bytes(talking_decoder().file())
-    with tenon.Generator(path, context=ROOM, sequences=COUNT, no_tuning=True) as opened:
+    with tenon.Generator(model, shapes=sizes(model, COUNT), no_tuning=True) as opened:
+        extents = {tensor.shape[2] for tensor in opened.engine.manifest.own_inputs if tensor.state}
+        assert extents == {10 if model.parent.name.startswith("rings") else ROOM}
         yield opened
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Completion]:
+def texts(model: Path) -> list[Completion]:
     """The texts one after another, by a network of one sequence."""
     pytest.importorskip("tokenizers")
-    path = tmp_path_factory.mktemp("one") / "net.gguf"
-    path.write_bytes(talking_decoder().file())
-    with tenon.Generator(path, context=ROOM, no_tuning=True) as opened:
+    with tenon.Generator(model, shapes=sizes(model, 1), no_tuning=True) as opened:
         assert opened.sequences == 1
         return opened.generate_all(PROMPTS, max_tokens=8)
 

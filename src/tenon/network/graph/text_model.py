@@ -55,8 +55,9 @@ class TextModel:
 
     ``image`` says how images stand in prompts, for models that read them.
 
-    ``rewind`` says how many of the last tokens can be taken back where caches are rings (``passes.cache_rings``); None:
-    all.  ``grammar``, in GBNF, is what texts follow unless another one is given; "": none.
+    Where caches are rings (``passes.cache_rings``), ``rewind`` says how many of the last tokens can be taken back
+    (None: all), and ``room`` how many tokens a sequence has (0: as many as the caches).  ``grammar``, in GBNF, is what
+    texts follow unless another one is given; "": none.
     """
 
     kind: str = "decoder"
@@ -76,5 +77,6 @@ class TextModel:
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
+    room: int = 0
     grammar: str = ""
     image: ImageText | None = None

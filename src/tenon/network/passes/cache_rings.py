@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tenon.network.graph.graph import Graph, Node
 from tenon.network.ops.append import Append
@@ -17,21 +18,31 @@ _SEEN = 7
 """The input of attention that says what each query sees."""
 
 
-def with_rings(graphs: Sequence[Graph]) -> tuple[list[Graph], int | None]:
-    """The graphs of a network's entry points, with rings for the caches of windowed layers that are states; and how
-    many of the last tokens a program may take back, for which the rings have what is before them (None: all).
+class Rings(NamedTuple):
+    """What a program has to know of rings: ``rewind`` is how many of the last tokens it may take back, for which the
+    rings have what is before them, and ``room`` is the number of tokens of a sequence; None and 0 without rings."""
+
+    rewind: int | None = None
+    room: int = 0
+
+
+def with_rings(graphs: Sequence[Graph]) -> tuple[list[Graph], Rings]:
+    """The graphs of a network's entry points, with rings for the caches of windowed layers that are states, of one
+    sequence or several; and what programs have to know of them.
 
     A ring that would be as large as the cache changes nothing.
     """
-    longest = max((node.input(0).type.dims[1] for graph in graphs for node in _windowed(graph)), default=0)
-    changed, least = [graph.copy() for graph in graphs], None
+    every = [node for graph in graphs for node in _windowed(graph)]
+    longest = max((node.input(0).type.dims[1] for node in every), default=0)
+    room = max((node.input(1).type.dims[2] for node in every), default=0)
+    changed, rings = [graph.copy() for graph in graphs], Rings()
     for graph in changed:
         for node in _windowed(graph):
             assert isinstance(node.op, CachedAttention)
-            if node.op.window + longest < node.input(1).type.dims[2]:
-                _turn(graph, node, node.op.window + longest)
-                least = longest + 1
-    return (list(graphs), None) if least is None else (changed, least)
+            if node.op.window + longest < room:
+                _turn(graph, node, node.op.window + longest, room)
+                rings = Rings(longest + 1, room)
+    return (changed, rings) if rings.room else (list(graphs), rings)
 
 
 def _windowed(graph: Graph) -> list[Node]:
@@ -62,10 +73,9 @@ def _is_state(graph: Graph, writer: Node | None, reader: Node) -> bool:
     return number >= 0 and graph.outputs[number] is present and present.uses == [reader]
 
 
-def _turn(graph: Graph, node: Node, extent: int) -> None:
-    """Make rings of a node's caches."""
+def _turn(graph: Graph, node: Node, extent: int, positions: int) -> None:
+    """Make rings of a node's caches, for so many tokens of a sequence."""
     assert isinstance(node.op, CachedAttention)
-    positions = node.input(1).type.dims[2]
     for writer in _writers(node):
         assert writer is not None
         cache, value, inputs = writer.input(0), writer.output, writer.inputs

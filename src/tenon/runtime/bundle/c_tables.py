@@ -45,7 +45,15 @@ def c_tables(model: TextModel, byte_order: Literal["little", "big"]) -> CTables:
     sampling = Sampling.of(model.generation)
     speech = SpeechTokens.of(model, definition) if model.kind == "encoder-decoder" else None
     content = text_tables(
-        definition, model.eos, byte_order, sampling=sampling, chat=form, grammar=model.grammar, speech=speech
+        definition,
+        model.eos,
+        byte_order,
+        sampling=sampling,
+        chat=form,
+        grammar=model.grammar,
+        speech=speech,
+        rewind=model.rewind,
+        room=model.room,
     )
     return CTables(content, form is not None, problem)
 

@@ -105,6 +105,7 @@ class TextRecord(NamedTuple):
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
     rewind: int | None = None
+    room: int = 0
     grammar: str = ""
     image: ImageText | None = None
 

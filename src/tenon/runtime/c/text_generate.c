@@ -3,8 +3,8 @@
 
 static int64_t *number_at(const TextDecoder *d, size_t offset) { return (int64_t *)(void *)(d->memory + offset); }
 
-/* Bytes of the tokens in the caches, and of those of a prompt. */
-static size_t token_bytes(const TextDecoder *d) { return ((size_t)d->context + 2) / 2 * 2 * sizeof(uint32_t); }
+/* Bytes of the tokens in the caches, with one more and the most that were there, and of those of a prompt. */
+static size_t token_bytes(const TextDecoder *d) { return ((size_t)d->context + 3) / 2 * 2 * sizeof(uint32_t); }
 
 static size_t held_bytes(const TenonText *text, const char *const *stop) {
   return (tenon_text_held_bytes(stop, text->head[TEXT_LONGEST]) + 7) / 8 * 8;
@@ -66,10 +66,11 @@ static float *logits_of(const TextDecoder *d, const uint32_t *tokens, long count
   return logits;
 }
 
-size_t tenon_text_common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length) {
+size_t tenon_text_common(const TenonText *text, const uint32_t *tokens, size_t count, size_t reached,
+                         const uint32_t *prompt, size_t length) {
   size_t same = 0;
   while (same < count && same + 1 < length && tokens[same] == prompt[same]) same++;
-  return same;
+  return reached - same <= text->head[TEXT_REWIND] ? same : 0;
 }
 
 int tenon_text_next(TextProgress *g, float *logits, uint32_t vocabulary, long context, int is_last, TextEnd *end) {
@@ -125,11 +126,15 @@ long tenon_text_generate(const TenonText *text, const TextDecoder *d, TenonSampl
     }
   }
   g.count = (size_t)count;
-  g.past = request->kept != NULL ? tenon_text_common(tokens, *request->kept, prompt, g.count) : 0;
+  uint32_t *reached = &tokens[d->context + 1];
+  if (request->kept == NULL || *request->kept == 0) *reached = 0;
+  else g.past = tenon_text_common(text, tokens, *request->kept, *reached, prompt, g.count);
+  if (g.past == 0) *reached = 0;
   result->prompt = count;
   result->reused = (long)g.past;
   memcpy(tokens, prompt, g.count * sizeof *tokens);
   const long made = go_on(&g, d, request->most, &result->end);
+  if (g.past > *reached) *reached = (uint32_t)g.past;
   if (request->kept != NULL) *request->kept = made < 0 ? 0 : g.past;
   tenon_text_finish(&g.output);
   return made;

@@ -75,8 +75,10 @@ typedef struct {
    or TENON_TEXT_GRAMMAR.  `*end` is TEXT_LENGTH if others may follow, unless it `is_last`. */
 int tenon_text_next(TextProgress *progress, float *logits, uint32_t vocabulary, long context, int is_last, TextEnd *end);
 
-/* How many of the tokens in caches stay: those that the prompt begins with, too, without its last one. */
-size_t tenon_text_common(const uint32_t *tokens, size_t count, const uint32_t *prompt, size_t length);
+/* How many of the tokens in caches stay: those that the prompt begins with, too, without its last one; none where caches
+   that are rings, which had `reached` tokens, have lost what is before the rest. */
+size_t tenon_text_common(const TenonText *text, const uint32_t *tokens, size_t count, size_t reached,
+                         const uint32_t *prompt, size_t length);
 
 /* The grammar that a text follows, where this one is given; NULL if there is none. */
 const char *tenon_text_chosen_grammar(const TenonText *text, const char *given);

@@ -4,7 +4,7 @@
 int tenon_text_open(TenonText *text, const void *tables, size_t size) {
   text->head = (const uint32_t *)tables;
   text->base = (const uint8_t *)tables;
-  if (size < TEXT_HEAD * sizeof(uint32_t) || text->head[TEXT_MAGIC] != 0x58544e54u || text->head[TEXT_VERSION] != 3 ||
+  if (size < TEXT_HEAD * sizeof(uint32_t) || text->head[TEXT_MAGIC] != 0x58544e54u || text->head[TEXT_VERSION] != 4 ||
       text->head[TEXT_BYTES] != size)
     return TENON_TEXT_NO_TABLES;
   return 0;

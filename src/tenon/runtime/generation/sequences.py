@@ -26,16 +26,19 @@ class SequenceDecoder:
     """The network of a language model compiled with ``sequences``.
 
     ``tokens`` are, for each slot, those whose keys and values the caches hold; ``room`` is the number of tokens that a
-    slot can hold.  What two sequences begin with is computed once and copied.
+    slot can hold.  What two sequences begin with is computed once and copied, as long as caches that are rings
+    (``TextModel.rewind``) have what is before the rest.
     """
 
     def __init__(self, engine: Engine, text: TextModel) -> None:
         self.engine, self._name = engine, text.ports.get("logits", "logits")
         self._caches = [tensor for tensor in engine.manifest.own_inputs if tensor.state]
         self.count = self._caches[0].shape[0]
-        self.room = self._caches[0].shape[2]
+        self.room = text.room or self._caches[0].shape[2]
+        self._rewind = self.room if text.rewind is None else text.rewind
         self.most = max(_tokens_of(binding) for binding in engine.manifest.every_binding())
         self.tokens = [list[int]() for _ in range(self.count)]
+        self._reached = [0] * self.count
         engine.reset()
 
     @property
@@ -44,8 +47,10 @@ class SequenceDecoder:
         return next(t for t in self.engine.manifest.outputs if t.name == self._name).shape[-1]
 
     def _kept(self, slot: int, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` a slot holds at the beginning; at least one is left for the next run."""
-        return max(0, min(common_prefix(self.tokens[slot], tokens), len(tokens) - 1))
+        """How many of ``tokens`` a slot holds at the beginning; at least one is left for the next run.  None where
+        rings have lost what is before the rest."""
+        count = max(0, min(common_prefix(self.tokens[slot], tokens), len(tokens) - 1))
+        return count if self._reached[slot] - count <= self._rewind else 0
 
     def place(self, tokens: Sequence[int], free: Sequence[int]) -> tuple[int, int]:
         """One of the free slots for a sequence, and how many of its tokens are there then.
@@ -58,8 +63,11 @@ class SequenceDecoder:
         if count > self._kept(slot, tokens):
             for tensor in self._caches:
                 cache = self.engine.inputs[tensor.name]
-                cache[slot, :, :count] = cache[source, :, :count]
+                rows = count if tensor.shape[2] == self.room else tensor.shape[2]
+                cache[slot, :, :rows] = cache[source, :, :rows]
+            self._reached[slot] = self._reached[source]
         self.tokens[slot] = list(tokens[:count])
+        self._reached[slot] = self._reached[slot] if count else 0
         return slot, count
 
     def run(self, given: Mapping[int, Sequence[int]]) -> dict[int, Array]:
@@ -75,6 +83,7 @@ class SequenceDecoder:
             tokens += own
             slots += [slot] * len(own)
             positions += range(first, first + len(own))
+            self._reached[slot] = max(self._reached[slot], first + len(own))
             rows.append(len(tokens) - 1)
         feeds = {"slots": slots, "positions": positions, "rows": rows}
         arrays = {name: np.array(numbers, np.int64) for name, numbers in feeds.items()}

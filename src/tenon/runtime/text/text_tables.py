@@ -23,7 +23,7 @@ from tenon.runtime.text.token_bytes import token_bytes, vocabulary
 from tenon.runtime.text.tokenizer import common_prefix, damage
 from tenon.runtime.text.word_splits import WordRules, word_rules
 
-MAGIC, VERSION = 0x58544E54, 3
+MAGIC, VERSION = 0x58544E54, 4
 NONE = 0xFFFFFFFF
 BYTE_PAIRS, CHARACTER_PAIRS, UNIGRAM, WORD_PIECES = range(4)
 _KINDS = {"BPE": CHARACTER_PAIRS, "Unigram": UNIGRAM, "WordPiece": WORD_PIECES}
@@ -42,6 +42,7 @@ HEAD = (
     *("first", "first_tokens", "last", "last_tokens", "ends", "end_tokens", "longest_word"),
     *("form_pages", "form_numbers", "form_entries", "form_points", "form_pair_count", "form_pairs"),
     *("chat", "chat_texts", "sampling", "deepest", "order_count", "order", "common", "grammar", "speech"),
+    *("rewind", "room"),
 )
 """The names of the numbers at the beginning."""
 
@@ -55,15 +56,19 @@ def text_tables(
     chat: ChatForm | None = None,
     grammar: str = "",
     speech: SpeechTokens | None = None,
+    rewind: int | None = None,
+    room: int = 0,
 ) -> bytes:
     """The tables of a tokenizer.json; ``ends`` are the tokens that end a text, ``sampling`` how tokens are chosen
     unless a program says (greedily), ``chat`` the model's chat template, ``grammar`` what texts follow unless a program
-    says, in GBNF, ``speech`` the tokens of a decoder that writes down speech.
+    says, in GBNF, ``speech`` the tokens of a decoder that writes down speech, ``rewind`` and ``room`` what caches that
+    are rings have (``TextModel``).
 
     Raises UnsupportedError for what the functions in C lack, FormatError for a damaged definition.
     """
     with damage("the settings of the tokenizer"):
-        return _Tables(definition, byte_order).written(ends, sampling or Sampling(), chat, grammar, speech)
+        tables = _Tables(definition, byte_order, {"rewind": NONE if rewind is None else rewind, "room": room})
+        return tables.written(ends, sampling or Sampling(), chat, grammar, speech)
 
 
 def names_of(definition: Mapping[str, Any]) -> dict[int, str]:
@@ -74,11 +79,13 @@ def names_of(definition: Mapping[str, Any]) -> dict[int, str]:
 
 
 class _Tables:
-    def __init__(self, definition: Mapping[str, Any], byte_order: Literal["little", "big"]) -> None:
+    def __init__(
+        self, definition: Mapping[str, Any], byte_order: Literal["little", "big"], numbers: Mapping[str, int]
+    ) -> None:
         self._definition, self._model = definition, definition["model"]
         self._order: Literal["<", ">"] = "<" if byte_order == "little" else ">"
         self._content = bytearray(8 * -(-len(HEAD) // 2))
-        self._head = dict.fromkeys(HEAD, 0)
+        self._head = {**dict.fromkeys(HEAD, 0), **numbers}
         self._vocabulary = vocabulary(self._model)
         self._pieces = token_bytes(definition)
         self._added = sorted(definition.get("added_tokens") or (), key=lambda each: -len(each["content"].encode()))

@@ -35,10 +35,11 @@ typedef struct {
   void *context;
 } BatchText;
 
-/* The tokens of a sequence: those in the caches, of the text that is or was there, and behind them the ones to come. */
+/* The tokens of a sequence: those in the caches, of the text that is or was there, and behind them the ones to come.
+   `reached` is the most that were held since the first of them. */
 typedef struct {
   uint32_t *tokens;
-  size_t held;
+  size_t held, reached;
   BatchText *text; /* or NULL */
 } BatchSlot;
 
@@ -86,7 +87,7 @@ static int read_entry(const Description *about, const Binding *binding, Entry *e
   entry->logits = (size_t)logits->offset;
   b->sequences = (long)cache->tensor.shape[0];
   if (b->sequences > MOST_SEQUENCES) return 0;
-  b->room = (long)cache->tensor.shape[2];
+  b->room = b->text.head[TEXT_ROOM] != 0 ? (long)b->text.head[TEXT_ROOM] : (long)cache->tensor.shape[2];
   b->vocabulary = (uint32_t)logits->tensor.shape[2];
   return 1;
 }
@@ -295,21 +296,22 @@ TenonStatus tenon_batch_chat(TenonBatch *handle, const TenonMessage *messages, s
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
 
-static size_t kept_of(const BatchSlot *slot, const BatchText *text) {
-  return tenon_text_common(slot->tokens, slot->held, text->prompt, text->length);
+static size_t kept_of(const Batch *b, const BatchSlot *slot, const BatchText *text) {
+  return tenon_text_common(&b->text, slot->tokens, slot->held, slot->reached, text->prompt, text->length);
 }
 
-/* Copy the first tokens of a sequence's caches to another one's. */
+/* Copy the first tokens of a sequence's caches to another one's; rings as a whole. */
 static void copy_caches(Batch *b, int from, int to, size_t count) {
   const Binding *binding = &b->engine->bundle->about.bindings[0];
   for (int i = 0; i < binding->input_count; i++) {
     const Port *port = &binding->inputs[i];
     if (!is_cache(port)) continue;
     const size_t heads = (size_t)port->tensor.shape[1], head = (size_t)port->tensor.bytes / heads / (size_t)b->sequences;
+    const size_t room = (size_t)port->tensor.shape[2], rows = room == (size_t)b->room ? count : room;
     uint8_t *cache = b->engine->tensors + port->offset;
     for (size_t h = 0; h < heads; h++)
       memcpy(cache + ((size_t)to * heads + h) * head, cache + ((size_t)from * heads + h) * head,
-             count * (head / (size_t)b->room));
+             rows * (head / room));
   }
 }
 
@@ -317,19 +319,21 @@ static void copy_caches(Batch *b, int from, int to, size_t count) {
 static void place(Batch *b, BatchText *text) {
   int best = -1, source = 0;
   for (int i = 0; i < (int)b->sequences; i++) {
-    const size_t kept = kept_of(&b->slots[i], text);
-    if (kept > kept_of(&b->slots[source], text)) source = i;
+    const size_t kept = kept_of(b, &b->slots[i], text);
+    if (kept > kept_of(b, &b->slots[source], text)) source = i;
     if (b->slots[i].text != NULL) continue;
-    const size_t most = best < 0 ? 0 : kept_of(&b->slots[best], text);
+    const size_t most = best < 0 ? 0 : kept_of(b, &b->slots[best], text);
     if (best < 0 || kept > most || (kept == most && b->slots[i].held < b->slots[best].held)) best = i;
   }
   BatchSlot *slot = &b->slots[best];
-  size_t count = kept_of(slot, text);
+  size_t count = kept_of(b, slot, text);
   const int is_on_device = b->engine->bundle->queues != NULL; /* where the caches are */
-  if (kept_of(&b->slots[source], text) > count && !is_on_device) {
-    count = kept_of(&b->slots[source], text);
+  if (kept_of(b, &b->slots[source], text) > count && !is_on_device) {
+    count = kept_of(b, &b->slots[source], text);
     copy_caches(b, source, best, count);
+    slot->reached = b->slots[source].reached;
   }
+  if (count == 0) slot->reached = 0;
   memcpy(slot->tokens, text->prompt, text->length * sizeof *slot->tokens);
   slot->held = count;
   slot->text = text;
@@ -433,6 +437,10 @@ static TenonStatus step(Batch *b) {
     }
   *numbers(b, entry->count) = (int64_t)total;
   *numbers(b, entry->row_count) = (int64_t)rows;
+  for (size_t row = 0; row < rows; row++) {
+    BatchSlot *slot = &b->slots[order[row]];
+    if (slot->held + taken[row] > slot->reached) slot->reached = slot->held + taken[row];
+  }
   b->engine->binding = number;
   TenonStatus status = tn_run(b->engine, NULL);
   for (size_t row = 0, ran = status == TENON_OK; ran && row < rows; row++) {
