@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from damage import COUNT, survive, verified
 from onnx_models import classifier, gated
+from ort_models import MODELS, ort_file
 from real import shared
 from tenon.formats import importers
 from tenon.network.graph.bind import ANY_RANK, bind
@@ -27,3 +30,9 @@ def test_only_model_errors_escape(name: str) -> None:
     else:
         data = (classifier() if name == "classifier" else gated()).SerializeToString()
     assert survive(name, data, loaded_and_bound) > COUNT // 20
+
+
+@pytest.mark.parametrize("name", ["classifier", "branches", "integers"])
+def test_damaged_files_of_onnxruntime(name: str, tmp_path: Path) -> None:
+    data = ort_file(MODELS[name], tmp_path / "model.ort", optimised=name == "integers")
+    assert survive(f"ort {name}", data, loaded_and_bound) > COUNT // 20

@@ -34,7 +34,6 @@ FOREIGN: dict[str, tuple[bytes, str, str]] = {
     "net.tnnproto": (b'"1 2 1 4206624770 ,"', "a model of TNN", "ONNX"),
     "net.xml": (b'<?xml version="1.0"?><net name="n" version="10">', "a model of OpenVINO", "ONNX"),
     "other": (b'<?xml version="1.0"?><net name="n" version="10">', "a model of OpenVINO", "ONNX"),
-    "net.ort": (b"\x18\0\0\0ORTM" + bytes(20), "ONNX Runtime", "give the .onnx"),
     "net.mlmodel": (b"\x08\x05\x12\x00\xa2\x1f\x00", "Core ML", "ONNX"),
     "net.engine": (b"ftrt" + bytes(40), "TensorRT", "the model that it was built from"),
     "net.trt": (bytes(40), "TensorRT", "the model that it was built from"),

@@ -54,7 +54,7 @@ class Format:
 
 
 FORMATS = {
-    "ONNX": Format("tenon.formats.importers.onnx.load", ("*.onnx",)),
+    "ONNX": Format("tenon.formats.importers.onnx.load", ("*.onnx", "*.ort")),
     "Caffe": Format("tenon.formats.importers.caffe.load", ("*.prototxt", "*.caffemodel")),
     "Darknet": Format("tenon.formats.importers.darknet.load", ("*.cfg",)),
     "ncnn": Format("tenon.formats.importers.ncnn.load", ("*.param", "*.param.bin")),

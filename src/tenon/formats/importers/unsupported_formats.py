@@ -56,7 +56,6 @@ FORMATS = (
     Foreign("a model of MNN", f"MNN converts to no format that is read here: {_ONNX}", (".mnn",)),
     Foreign("a model of TNN", _ONNX, (".tnnproto", ".tnnmodel")),
     Foreign("a model of OpenVINO", f"{_ONNX}, from which OpenVINO made it", (".xml",), lambda h: b"<net " in h),
-    Foreign("a model of ONNX Runtime", "give the .onnx that it was made from", (".ort",), _begins(b"ORTM", at=4)),
     Foreign("a model of Core ML", _ONNX, (".mlmodel", ".mlpackage", ".mlmodelc")),
     Foreign("an engine of TensorRT", _BUILT, (".engine", ".trt", ".plan"), _begins(b"ftrt")),
     Foreign("a model of Ascend (.om)", _BUILT, (".om",), _begins(b"IMOD")),

@@ -122,6 +122,18 @@ class FlatTable:
         offsets = self._buffer.vector("u32", target)
         return [FlatTable(self._buffer, target + 4 + 4 * i + int(offset)) for i, offset in enumerate(offsets)]
 
+    def byte_strings(self, slot: int) -> list[bytes]:
+        """The bytes of a vector of strings; empty if absent."""
+        target = self._target(slot)
+        if target is None:
+            return []
+        places = (target + 4 + 4 * i + int(o) for i, o in enumerate(self._buffer.vector("u32", target)))
+        return [self._buffer.vector("u8", place).tobytes() for place in places]
+
+    def texts(self, slot: int) -> list[str]:
+        """A vector of strings, bytes that are not UTF-8 are escaped; empty if absent."""
+        return [data.decode("utf-8", "backslashreplace") for data in self.byte_strings(slot)]
+
     def text(self, slot: int) -> str:
         """A string field, bytes that are not UTF-8 are escaped; empty if absent."""
         return self.vector(slot, "u8").tobytes().decode("utf-8", "backslashreplace")

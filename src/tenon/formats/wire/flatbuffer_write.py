@@ -17,7 +17,7 @@ from tenon.formats.wire.flatbuffer import KINDS
 
 Field = tuple[str, Any]
 """A kind and what it holds: a scalar of ``flatbuffer.KINDS``; "[kind]" a vector of scalars, "[kind]@N" one whose
-elements begin at a multiple of N bytes; "text"; "table" a mapping of slots to fields, "tables" a list of those."""
+elements begin at a multiple of N bytes; "text"; "table" a mapping of slots to fields; "texts" and "tables" lists."""
 
 Fields = Mapping[int, Field]
 
@@ -30,8 +30,8 @@ def serialise(root: Fields, identifier: bytes) -> bytes:
         reference, (kind, content) = todo.popleft()
         if kind == "table":
             at = _table(out, content, todo)
-        elif kind == "tables":
-            at = _tables(out, content, todo)
+        elif kind in ("tables", "texts"):
+            at = _references(out, kind[:-1], content, todo)
         elif kind == "text":
             at = _vector(out, np.frombuffer(str(content).encode(), np.uint8), 4)
             out.append(0)
@@ -56,11 +56,11 @@ def _vector(out: bytearray, data: np.ndarray, alignment: int) -> int:
     return at
 
 
-def _tables(out: bytearray, tables: list[Fields], todo: deque[tuple[int, Field]]) -> int:
+def _references(out: bytearray, kind: str, contents: list[Any], todo: deque[tuple[int, Field]]) -> int:
     _pad(out, 4)
     at = len(out)
-    out += struct.pack("<I", len(tables)) + bytes(4 * len(tables))
-    todo.extend((at + 4 + 4 * i, ("table", each)) for i, each in enumerate(tables))
+    out += struct.pack("<I", len(contents)) + bytes(4 * len(contents))
+    todo.extend((at + 4 + 4 * i, (kind, each)) for i, each in enumerate(contents))
     return at
 
 

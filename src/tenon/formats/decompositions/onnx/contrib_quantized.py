@@ -155,7 +155,7 @@ def _dynamic_mat_mul(node: OnnxNode) -> Results:
 def _mat_mul_to_float(node: OnnxNode) -> Results:
     """Inputs: A, B, their scales, their zero points, a bias."""
     rank = len(node.dims_of(1))
-    a = _integers(node, node.input(0), _optional(node, 4), len(node.dims_of(0)))
+    a = _integers(node, node.input(0), _optional(node, 4), node.input(0).type.rank)
     b = _integers(node, node.input(1), _optional(node, 5), rank)
     scales = [_column(node, node.input(2), rank), _column(node, node.input(3), rank)]
     return [_scaled(node, node.add("MatMul", a, b), scales, 6)]

@@ -1,7 +1,8 @@
 """ONNX models, any opset, as graphs.
 
-The file is parsed with the onnx package's protobuf classes and nothing of it is ever run.  Every node becomes one
-operator of the newest ONNX (``upgrade`` rewrites old forms) or a Problem; all problems are reported together.
+The file is parsed with the onnx package's protobuf classes, or is one of ONNX Runtime (``ort_file``), and nothing of it
+is ever run.  Every node becomes one operator of the newest ONNX (``upgrade`` rewrites old forms) or a Problem; all
+problems are reported together.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tenon.errors import FormatError, InputError, ModelError
 from tenon.formats.graph_builder.errors import no_such_tensors
 from tenon.formats.importers.onnx.labels import stated_labels
 from tenon.formats.importers.onnx.node_context import reads
+from tenon.formats.importers.onnx.ort_file import is_ort, parse_ort
 from tenon.formats.importers.onnx.speech import is_part, load_part
 from tenon.formats.importers.shared.decoder_ports import text_settings
 from tenon.formats.model_files.model_file import ModelFile
@@ -37,8 +39,8 @@ _GRAPH_FIELD = 7
 
 
 def recognise(file: ModelFile) -> bool:
-    """Named .onnx, or fields of a ModelProto up to and including its graph."""
-    return file.suffix == ".onnx" or _reaches_graph(file.data)
+    """Named .onnx or .ort, a file of ONNX Runtime, or fields of a ModelProto up to and including its graph."""
+    return file.suffix in (".onnx", ".ort") or is_ort(file.data) or _reaches_graph(file.data)
 
 
 def _reaches_graph(data: bytes) -> bool:
@@ -67,6 +69,8 @@ def parse(file: ModelFile) -> ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 
+    if is_ort(file.data):
+        return parse_ort(file.data, file.name)
     model = ModelProto()
     try:
         model.ParseFromString(file.data)
