@@ -166,7 +166,7 @@ class Builder:
         self._emit(Barrier(cluster))
 
     def copy(self, buffer: Buffer, at: tuple[Index, ...], value: Expr) -> None:
-        """Add an asynchronous copy of a load, which may be guarded with zeros elsewhere (``loops.AsyncCopy``)."""
+        """Add an asynchronous copy of a load, which may be guarded with a constant elsewhere (``loops.AsyncCopy``)."""
         self._emit(AsyncCopy(buffer, at, value))
 
     def commit(self) -> None:

@@ -212,6 +212,13 @@ def broadcast(a: Expr, lanes: int) -> Expr:
     return a if a.type.lanes == lanes else Op("broadcast", (a,), Type(a.type.dtype, lanes))
 
 
+def constant_of(e: Expr) -> Const | None:
+    """The constant that all lanes of a value are, if they are one."""
+    if isinstance(e, Op) and e.name == "broadcast":
+        return constant_of(e.args[0])
+    return e if isinstance(e, Const) else None
+
+
 def maximum(a: Value, b: Value) -> Expr:
     """The maximum; NaN if ``b`` is NaN, so pass a bound as ``a``.  If only ``a`` is NaN, the result is either."""
     return op("max", a, b)
@@ -328,8 +335,8 @@ class Store:
 class AsyncCopy(Store):
     """An asynchronous copy from read-only memory to shared memory, of 4, 8 or 16 bytes at once.
 
-    ``value`` is a load, or one under facts and zeros where they fail.  What is copied arrives at a ``Wait`` of the same
-    thread for its group, and other threads see it behind the next barrier; until then no thread may touch it.
+    ``value`` is a load, or one under facts and a constant where they fail.  What is copied arrives at a ``Wait`` of the
+    same thread for its group, and other threads see it behind the next barrier; until then no thread may touch it.
     """
 
 

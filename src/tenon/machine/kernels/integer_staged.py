@@ -1,7 +1,6 @@
 """Convolution of bytes by a matrix unit, requantised: tiles as of ``tensor_staged``, of words of four channels.
 
-Sums are exact, and so are results: the same bits as on processors.  Taps beside the image are copied through registers
-where the zero point is not 0, because asynchronous copies fill with zeros.
+Sums are exact, and so are results: the same bits as on processors.
 """
 
 from __future__ import annotations
@@ -48,12 +47,6 @@ def pack(weights: Array, s: IntegerConv, tile: WordTile) -> Array:
     return in_rows(group_tiles.pack(integer_tiled.as_words(weights, s), in_words(s.conv), tile, 0), tile, WORDS)
 
 
-def is_staged(s: IntegerConv) -> bool:
-    """Whether copies can be asynchronous."""
-    beside = any(before > 0 or past for before, past in map(s.conv.border, (0, 1)))
-    return not s.fill or not beside
-
-
 @lru_cache(maxsize=512)
 def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
     """Parameters: x, weights as ``pack`` returns them, bias (padded), rows of factors, mask when ``conv.clear``,
@@ -68,7 +61,5 @@ def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
         if tile.splits > 1
         else partial(integer_tiled.store, IntegerEnds.params(k, s, y_words=integer_tiled.by_words(s.conv)))
     )
-    staged = is_staged(s)
-    fill = 0 if staged else integer_tiled.repeated(s.fill)
-    add_products(k, c, tile, _UNITS[s.conv.x.dtype], (x, w), into, staged=staged, fill=fill)
+    add_products(k, c, tile, _UNITS[s.conv.x.dtype], (x, w), into, staged=True, fill=integer_tiled.repeated(s.fill))
     return k.done()

@@ -191,8 +191,8 @@ def add_products(
     source: Callable[[GroupContext], StepSource] | None = None,
 ) -> None:
     """The loops over blocks and threads of a kernel, which gives the sums of ``operands``, image and weights, to
-    ``into``.  Taps beside the image are ``fill``, which is zero where copies are ``staged``.  ``source`` computes the
-    elements of the image, where they are not copied from memory."""
+    ``into``.  Taps beside the image are ``fill``.  ``source`` computes the elements of the image, where they are not
+    copied from memory."""
     depth, (x, w) = Depth.of(s, tile.k), operands
     stages = tile.fitting(depth.steps) if staged else 2
     with opened_blocks(k, s, tile, unit.sums) as (across, down, part, shared_sums):

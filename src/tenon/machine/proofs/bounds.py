@@ -25,7 +25,6 @@ from tenon.machine.kernel_ir.loops import (
     Bind,
     Buffer,
     CallSource,
-    Const,
     Expr,
     Guarded,
     If,
@@ -41,6 +40,7 @@ from tenon.machine.kernel_ir.loops import (
     Stmt,
     Store,
     Type,
+    constant_of,
 )
 from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
 from tenon.machine.kernel_ir.upper import Facts, Memo, upper
@@ -346,14 +346,14 @@ class _Proof:
             raise ConflictError(f"{self.kernel.name}: {what}")
 
     def copy(self, s: AsyncCopy) -> None:
-        """A copy moves 4, 8 or 16 bytes of read-only memory to shared memory, or zeros."""
+        """A copy moves 4, 8 or 16 bytes of read-only memory to shared memory, or a constant."""
         source = s.value.value if isinstance(s.value, Guarded) else s.value
         moves = isinstance(source, Load) and source.buffer.space == "const" and s.buffer.space == "shared"
-        zeros = not isinstance(s.value, Guarded) or _is_zero(s.value.other)
-        if self.groups is None or not moves or not zeros or s.value.type.bytes not in (4, 8, 16):
+        constant = not isinstance(s.value, Guarded) or constant_of(s.value.other) is not None
+        if self.groups is None or not moves or not constant or s.value.type.bytes not in (4, 8, 16):
             raise OutOfRangeError(
                 f"{self.kernel.name}: a copy to {s.buffer.name} is not one of 4, 8 or 16 bytes of read-only memory, or "
-                "zeros, to shared memory"
+                "a constant, to shared memory"
             )
 
     def threads(self, s: Store, guards: Facts) -> tuple[Var, ...]:
@@ -492,13 +492,6 @@ class _Proof:
         low, high = i.span()
         if low <= -_LIMIT or high >= _LIMIT:
             raise OutOfRangeError(f"{self.kernel.name}: {where}: {i!r} needs more than 31 bits")
-
-
-def _is_zero(e: Expr) -> bool:
-    """Whether a value is zero in all lanes."""
-    if isinstance(e, Op) and e.name == "broadcast":
-        return _is_zero(e.args[0])
-    return isinstance(e, Const) and e.value == 0
 
 
 def loads(e: Expr, guards: Facts = ()) -> Iterator[tuple[Load, Facts]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tenon.machine.codegen.address import Address
 from tenon.machine.codegen.gpu.dialect import DeviceC
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import AsyncCopy, Barrier, Buffer, Commit, Guarded, Load, Type, Wait
+from tenon.machine.kernel_ir.loops import AsyncCopy, Barrier, Buffer, Commit, Guarded, Load, Type, Wait, constant_of
 from tenon.network.graph.types import DType
 
 _TYPES = """\
@@ -117,8 +117,15 @@ class CudaC(DeviceC):
         size = s.value.type.bytes
         text = _COPY.format(bytes=size, cache="cg" if size == 16 else "ca")
         name = self.require(f"copy_{size}", lambda: text)
-        count = {"0": "0", "1": str(size)}.get(test, f"{test} ? {size} : 0")
         to, at = self.place(s.buffer, s.index), self.place(source.buffer, source.index)
+        fill = constant_of(s.value.other) if isinstance(s.value, Guarded) else None
+        if isinstance(s.value, Guarded) and fill is not None and fill.value != 0 and test != "1":
+            # The instruction fills with zeros only; a store is seen behind the same barrier as what it copies.
+            copied = f"{name}({to.sum}, {at.sum}, {size});"
+            stored = self.stored(s.value.type, to, self.value(s.value.other))
+            self.line(f"if ({test}) {copied} else {stored}")
+            return
+        count = {"0": "0", "1": str(size)}.get(test, f"{test} ? {size} : 0")
         self.line(f"{name}({to.sum}, {at.sum}, {count});")
 
     def on_commit(self, s: Commit) -> None:

@@ -16,7 +16,6 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import (
     AsyncCopy,
     Buffer,
-    Const,
     Expr,
     Guarded,
     Instruction,
@@ -25,6 +24,7 @@ from tenon.machine.kernel_ir.loops import (
     Store,
     Type,
     broadcast,
+    constant_of,
 )
 from tenon.machine.plan.program import Region
 from tenon.network.graph.types import DType
@@ -56,8 +56,9 @@ def _cut(s: AsyncCopy, most: int) -> Iterator[Store]:
     part = Type(s.value.type.dtype, width)
     for first in range(0, lanes, width):
         if isinstance(s.value, Guarded):
-            zero = broadcast(Const(0, Type(part.dtype)), width)
-            value: Expr = Guarded(s.value.facts, _moved(s.value.value, first, part), zero)
+            fill = constant_of(s.value.other)
+            assert fill is not None
+            value: Expr = Guarded(s.value.facts, _moved(s.value.value, first, part), broadcast(fill, width))
         else:
             value = _moved(s.value, first, part)
         yield Store(s.buffer, (*s.index[:-1], s.index[-1] + first), value)
