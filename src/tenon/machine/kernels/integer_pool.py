@@ -8,7 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, cast, maximum, minimum, op, select
+from tenon.machine.kernels.group_rows import GroupRow, by_groups, threads_of
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
@@ -38,6 +40,14 @@ class IntegerPool:
     factors: tuple[float | int, ...] = ()
     clear: bool = False
 
+    @property
+    def whole(self) -> bool:
+        """Whether one window is the whole plane."""
+        sides = (self.rows, self.x.h), (self.cols, self.x.w)
+        return self.dilation == (1, 1) and all(
+            len(parts) == parts[0].count == 1 and parts[0].taps == size and parts[0].start == 0 for parts, size in sides
+        )
+
     def result(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
         """An element from the sum of ``taps`` elements of x."""
         if self.requantize is None:
@@ -63,6 +73,8 @@ _FARTHEST = {DType.I8: 255, DType.U8: 255, DType.I16: 65535}
 @lru_cache(maxsize=256)
 def integer_pool(s: IntegerPool, machine: Machine) -> Kernel:
     """Parameters: x, mask when ``clear``, y.  Blocks are whole vectors, or vectors one lane wide."""
+    if s.whole and by_groups(machine, s.x.n * s.x.blocks, s.x.h * s.x.w * s.x.block) and s.x.block in (1, 2, 4, 8):
+        return _plane_groups(s, machine)
     k = Builder(f"integer_pool_{s.y.shown}", f"Average pooling of {s.x.shown} to {s.y.shown}, in integers")
     lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
     padded = s.y.blocks * s.y.block
@@ -86,4 +98,35 @@ def integer_pool(s: IntegerPool, machine: Machine) -> Kernel:
                     if m is not None:
                         value = cast(select(m.vec(lanes)[c], cast(value, I32), 0), value.type.dtype)
                     y.vec(lanes)[s.y.place(n, channel, i + rows.first, j + cols.first, lanes)] = value
+    return k.done()
+
+
+def _plane_groups(s: IntegerPool, machine: Machine) -> Kernel:
+    """The same of one window that is the plane, a block for each group of channels; sums are exact in any order."""
+    x, y = s.x, s.y
+    k = Builder(
+        f"integer_pool_{y.shown}",
+        f"Average pooling of {x.shown} to {y.shown}, in integers, a block for {x.block}",
+    )
+    source = k.param("x", *x.shape, dtype=x.dtype)
+    m = k.param("m", y.blocks * y.block, dtype=I32) if s.clear else None
+    target = k.param("y", *y.shape, dtype=y.dtype, out=True)
+    size = x.h * x.w * x.block
+    row = GroupRow(k, size, threads_of(machine, size), x.block)
+    (rows,), (cols,) = s.rows, s.cols
+    with k.loop("n", x.n, kind="block") as n, k.loop("b", x.blocks, kind="block") as b:
+        cells = row.cells(I32)
+        with row.running():
+            channel = row.lane % x.block
+
+            def element(at: Index, _: Index) -> Expr:
+                position = at // x.block
+                return cast(source[n, b, position // x.w + x.top, position % x.w + x.left, channel], I32)
+
+            total = row.total(cells, "add", I32, element)
+            with k.when(*row.first(x.block)):
+                value = s.result(total, rows.taps * cols.taps, int(rows.weight * cols.weight), machine)
+                if m is not None:
+                    value = cast(select(m[b * y.block + row.lane], cast(value, I32), 0), value.type.dtype)
+                target[n, b, y.top, y.left, row.lane] = value
     return k.done()

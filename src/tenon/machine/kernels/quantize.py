@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, segments
-from tenon.machine.kernel_ir.loops import Const, Kernel, Type, broadcast, cast, maximum, minimum, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, maximum, minimum, op
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_tiled import word_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.pointwise import vectors
 from tenon.network.graph.types import F32, I32, DType
@@ -42,4 +45,31 @@ def quantize(s: Quantize, machine: Machine) -> Kernel:
                 rest = (broadcast(each, lanes) for each in (added, divisor, inverse))
                 whole = op("nearest_quotient_add", x.vec(lanes)[at], *rest)
                 y.vec(lanes)[at] = cast(minimum(maximum(whole, s.limits[0]), s.limits[1]), s.dtype)
+    return k.done()
+
+
+@lru_cache(maxsize=64)
+def quantize_words(x: Image, y: Image, zero: bool, scalar: Callable[..., Expr]) -> Kernel:
+    """Planes of at most four channels to words of four bytes, zeros past the last channel, of which an item stores one.
+
+    ``scalar`` is the result for an element, a scale and, where there is one, a zero point.  Parameters: x f32, scale
+    f32 [1], zero point [1], y as words.
+    """
+    assert x.block == 1
+    assert y.blocks == 1
+    k = Builder(f"quantizelinear_{x.n * x.channels * x.h * x.w}", f"{x.shown} divided by a scale and rounded to words")
+    source, scale = k.param("x", *x.shape), k.param("s", 1)
+    point = k.param("z", 1, dtype=y.dtype) if zero else None
+    target = k.param("y", *y.shape[:4], 1, dtype=I32, out=True)
+    with (
+        k.loop("n", x.n, kind="parallel") as n,
+        k.loop("i", x.h, kind="parallel") as i,
+        k.loop("j", x.w, kind="parallel") as j,
+    ):
+        rest = [k.let("s", scale[0]), *([] if point is None else [k.let("z", point[0])])]
+        values: list[Expr] = [
+            k.let("v", scalar(source[n, c, i + x.top, j + x.left, 0], *rest)) for c in range(x.channels)
+        ]
+        values += [Const(0, Type(I32))] * (4 - x.channels)
+        target[n, 0, i + y.top, j + y.left, 0] = word_of(values)
     return k.done()

@@ -12,10 +12,11 @@ from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Const, Expr, Type, cast, less, maximum, minimum, op, select
 from tenon.machine.kernels import quantize as kernels
 from tenon.machine.kernels import storage_types
+from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.lookup import thresholds
 from tenon.network.graph.graph import Array, Stored, Value
-from tenon.network.graph.types import F32, I32, DType, TensorType
-from tenon.network.ops.base import Case, Input, Output, Site, Step, broadcast_shapes, register, typed
+from tenon.network.graph.types import F32, I32, DType, Layout, TensorType
+from tenon.network.ops.base import Case, Input, Layouts, Output, Site, Step, broadcast_shapes, register, typed
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise, alone, lower_chain
 from tenon.network.ops.integer_lookup import lower_lookup
@@ -79,6 +80,11 @@ class QuantizeLinear(Quantisation):
             low = limits(DType(self.to))[0]
             zero = self.exactly(np.zeros(1, np.float32), *site.constants[1:])[0]
             return lower_lookup(site, [table], low, keeps_zero=not zero)
+        if self.to_words(site) and site.output.layout.image:
+            zero = [Input(2)] if site.has(2) else []
+            images = Image.of(site.input(0)), Image.of(site.output)
+            kernel = kernels.quantize_words(*images, bool(zero), self.scalar)
+            return [Step(kernel, (Input(0), Input(1), *zero, Output()))]
         if self.by_inverse(site):
             zero = [Input(2)] if site.has(2) else []
             spec = kernels.Quantize(site.output.size, DType(self.to), limits(DType(self.to)), bool(zero))
@@ -86,6 +92,20 @@ class QuantizeLinear(Quantisation):
         if not site.machine.has("dot2_i16") or DType(self.to) not in (DType.I8, DType.U8, DType.I16, DType.U16):
             return super().lower(site)
         return lower_chain(self.name, site, alone(_ByIntegers(self.to, ties=self.ties), site), DType(self.to))
+
+    def layouts(self, site: Site) -> Layouts:
+        """An image of few channels is stored in blocks, as convolutions of work groups read it."""
+        usual = super().layouts(site)
+        if not self.to_words(site) or usual.outputs[0].image:
+            return usual
+        return Layouts(usual.inputs, (Layout(site.machine.block, ((0, 0),) * (site.output.rank - 2)),))
+
+    def to_words(self, site: Site) -> bool:
+        """Whether a work item stores the bytes of all channels of a position: planes of f32, by one scale."""
+        x, machine = site.input(0), site.machine
+        planes = x.rank in (3, 4) and x.dtype is F32 and x.layout.in_order and x.dims[1] <= machine.block == 4
+        single = all(site.input(i).size == 1 and site.input(i).dtype is not DType.F16 for i in (1, 2) if site.has(i))
+        return machine.launch is not None and planes and single and DType(self.to) in (DType.I8, DType.U8)
 
     def by_inverse(self, site: Site) -> bool:
         """Whether vectors are multiplied by the inverse of one scale, and divided only beside halves: of f32 to 8 bits,
@@ -143,6 +163,9 @@ class QuantizeLinear(Quantisation):
             more = np.array([[1.25, -1.25, 1.75, -0.25, np.inf, -np.inf, 4194303.75]], np.float32)
             halves = np.concatenate([x, -x, near, more], 1)
             yield Case(away, (halves, scale, np.array(100, dtype.numpy)), (1, 2), tolerance=0, label=f"{dtype}_away")
+        for dtype in (DType.U8, DType.I8):  # planes of few channels, which work groups store in blocks
+            zero, image = np.array(7, dtype.numpy), (2, 3, 4, 5)
+            yield Case(cls(dtype.value), (image, scale / 50, zero), (1, 2), tolerance=0, label=f"{dtype}_image")
         yield Case(cls("f8e4m3fn"), (x, scale), tolerance=0, label="f8")
         yield Case(cls("i8"), ((2, 3, 4), np.array([[[1]], [[2]]], np.float32) / 50), tolerance=0, label="per_axis")
 
