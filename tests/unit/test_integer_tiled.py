@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -52,7 +53,7 @@ def conv(channels: int) -> Conv:
     return Conv(image, image, (3, 3), top=1, left=1, weights=DType.I8)
 
 
-def run(name: str, machine: Machine = GPU) -> list[Kernel]:
+def run(name: str, machine: Machine = GPU, *, blocked: bool = True) -> list[Kernel]:
     """The kernels of an operator case, which are proved and give exactly what its reference does."""
     operator, _, label = name.partition("::")
     case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
@@ -64,7 +65,7 @@ def run(name: str, machine: Machine = GPU) -> list[Kernel]:
         interpret(kernel, arrays)
 
     for got, expected in zip(
-        run_lowered(case.op, case.arrays(), machine, case.constant, Ask(blocked=True, surplus=1), execute),
+        run_lowered(case.op, case.arrays(), machine, case.constant, Ask(blocked=blocked, surplus=1), execute),
         case.op.evaluate(case.arrays()),
         strict=True,
     ):
@@ -90,6 +91,8 @@ def run(name: str, machine: Machine = GPU) -> list[Kernel]:
         "IntegerMatMul::23x1_double",  # batches that are broadcast
         "IntegerMatMul::sums_5x8x19_int8_int8",  # two zero points that are known at run time
         "IntegerMatMul::sums_3x7x33_uint8_uint8",
+        "IntegerAveragePool::global",  # a block for the channels of a plane
+        "IntegerAveragePool::mean",
     ],
 )
 def test_results_are_exact(name: str) -> None:
@@ -114,6 +117,23 @@ def test_results_of_a_matrix_unit_are_exact(name: str) -> None:
     assert any(kernel.name.startswith("integer_tensor") for kernel in kernels)
     text = find("cuda").kernel(next(kernel for kernel in kernels if kernel.name.startswith("integer_tensor")))
     assert ("mma_u8_k32" if "u8" in name else "mma_i8_k32") in text
+    if name.startswith("3x3"):
+        assert re.search(r"if \(.*\) copy_4\(.*\); else .* = -?\d+;", text), (
+            "copies beside the image are not asynchronous"
+        )
+
+
+@pytest.mark.parametrize("name", ["u8", "i8"])
+def test_images_of_few_channels_are_quantised_to_words(name: str) -> None:
+    (kernel,) = run(f"QuantizeLinear::{name}_image", blocked=False)
+    assert [extent.const for extent in kernel.params[-1].shape] == [2, 1, 7, 8, 1]
+    assert "rounded to words" in kernel.about
+
+
+@pytest.mark.parametrize("name", ["integers", "unsigned"])
+def test_maxima_of_bytes_are_stored_as_words(name: str) -> None:
+    (kernel,) = run(f"MaxPool::{name}")
+    assert {parameter.type.dtype for parameter in kernel.params} == {DType.I32}
 
 
 def test_weights_with_a_zero_point_take_no_matrix_unit() -> None:
@@ -145,9 +165,11 @@ def test_products_in_parts(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_steps_of_words() -> None:
-    """Of many channels all words of a step are of one tap; of few channels they are of several."""
+    """Of many channels all words of a step are of one tap, of fewer of several, of one word of all pairs."""
     s = in_words(conv(64))
     assert Depth.of(s, 8) == Depth(1, 8, 2, 18, flat=False)
+    assert Depth.of(s, 32) == Depth(1, 32, 1, 5, flat=False, together=2)
+    assert Depth.of(in_words(conv(48)), 32) == Depth(1, 32, 1, 5, flat=False, together=2)  # 24 words of 32
     few = in_words(conv(4))
     assert Depth.of(few, 8) == Depth(1, 8, 1, 2, flat=True)
 

@@ -17,6 +17,7 @@ from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, lanes_of, less,
 from tenon.machine.kernels.epilogue import finish, finish_four
 from tenon.machine.kernels.fours import FOUR
 from tenon.machine.kernels.image import Epilogue, Image, identity
+from tenon.machine.kernels.integer_tiled import BYTES, byte_of, word_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import LONGEST, in_blocks
@@ -105,6 +106,9 @@ def pool(s: Pool, machine: Machine) -> Kernel:
     in_bits = lanes > 1 and _in_bits(s)
     if in_bits and s.x.block % (2 * lanes) == 0:
         lanes *= 2
+    if machine.launch is not None and _by_words(s):
+        _words(k, s)
+        return k.done()
     x = k.param("x", *s.x.shape, dtype=s.x.dtype)
     m = k.param("m", s.y.blocks * s.y.block, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
@@ -133,6 +137,33 @@ def _in_bits(s: Pool) -> bool:
     """Whether the maximum of bf16 is taken of their bits, as integers, which need no conversion to f32 and back."""
     plain = s.epilogue is identity and not s.operands and not s.clear
     return s.x.dtype is s.y.dtype is DType.BF16 and not s.average and plain
+
+
+def _by_words(s: Pool) -> bool:
+    """Whether four neighbouring bytes of the maxima are one word, of the image and of the result."""
+    bytes = s.x.dtype is s.y.dtype in BYTES and s.x.block == s.y.block == FOUR
+    return bytes and not s.average and s.epilogue is identity and not s.operands and not s.clear
+
+
+def _words(k: Builder, s: Pool) -> None:
+    """A work item for each window of four channels of bytes."""
+    x = k.param("x", *s.x.shape[:-1], 1, dtype=I32)
+    y = k.param("y", *s.y.shape[:-1], 1, dtype=I32, out=True)
+    signed = s.x.dtype is DType.I8
+    with k.loop("n", s.y.n, kind="parallel") as n, k.loop("b", s.y.blocks, kind="parallel") as b:
+        p = _PoolContext(k, s, 1, x, None, (), y, n, b)
+        for rows, cols in product(s.rows, s.cols):
+            with k.loop("i", rows.count, kind="parallel") as i, k.loop("j", cols.count, kind="parallel") as j:
+                acc = k.local("a", FOUR, dtype=I32)
+                for lane in range(FOUR):
+                    acc[lane] = lowest(s.x.dtype)
+                for ky, kx, sums in _taps(p, rows, cols, (i, j), acc, FOUR):
+                    row = i * rows.step + ky * s.dilation[0] + rows.start + s.x.top
+                    word = k.let("v", x[n, b, row, j * cols.step + kx * s.dilation[1] + cols.start + s.x.left, 0])
+                    for lane in range(FOUR):
+                        sums[lane] = maximum(sums[lane], byte_of(word, lane, signed=signed))
+                at = n, b, i + rows.first + s.y.top, j + cols.first + s.y.left, 0
+                y[at] = word_of([acc[lane] for lane in range(FOUR)])
 
 
 def _items(k: Builder, s: Pool, tensors: tuple[Tensor, Tensor | None, list[Tensor], Tensor]) -> None:

@@ -223,6 +223,8 @@ class MaxPool(Pooling):
         yield Case(bf16, ((1, 19, 7, 6),), tolerance=0, label="f16", dtypes=(DType.F16,))
         signed = np.arange(-12, 12, dtype=np.int8).reshape(1, 2, 3, 4)
         yield Case(cls(kernel_shape=(2, 2), pads=(1, 1, 0, 0)), (signed,), label="integers")
+        unsigned = np.random.default_rng(3).integers(0, 256, (2, 5, 7, 6)).astype(np.uint8)
+        yield Case(bf16, (unsigned,), label="unsigned")
 
 
 @register
