@@ -48,8 +48,9 @@ _STEP, _CHAIN, _MEETING = 250, 35, 7000
 there, and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not chosen
 unless it is measured (``bench/gpu_tiles.py``)."""
 
-_CHUNK = 16
-"""Cycles in which a unit issues the copies of a thread's part, with the places that it computes."""
+_CHUNK, _FLAT = 16, 64
+"""Cycles in which a unit issues the copies of a thread's part, with the places that it computes: of the groups of one
+tap or a few, and where each group has a tap of its own (``Depth.flat``)."""
 
 
 class TensorStaged(TensorTiled):
@@ -100,7 +101,7 @@ def tiles(s: Conv, launch: Launch, kind: type[StagedTile], most: int) -> Iterato
     """Tiles that are not much larger than the result.  Blocks have 32 positions at least: where threads of eight rows
     copy half of one, it is not proved that they copy different elements."""
     largest_m, largest_n = max(32, 2 * positions(s) - 1), max(16, 2 * s.padded - 1)
-    depths = [size // kind.bytes for size in (32, 64, 128)]
+    depths = [size // kind.bytes for size in (32, 64, 128, 256)]
     for m, n, k, rows, cols in product((32, 64, 128), (16, 32, 64, 128), depths, (16, 32, 64), (16, 32, 64)):
         tile = kind(m, n, k, rows, cols, 1, 4 if is_staged(s) else 2)
         while tile.stages > 2 and tile.shared > most:
@@ -140,7 +141,9 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     again = min(s.taps, 3) if is_staged(s) else 1  # taps find in the first cache what others have read
     arrives = tile.k * tile.bytes * (tile.m / again + tile.n) / DEVICE_BYTES
     copied = 0 if image.issued else tile.k * tile.m / depth.wide
-    copies = (copied + tile.k * tile.n * tile.bytes / 16) / tile.threads
+    copies = (
+        copied * (_FLAT / _CHUNK if depth.flat and is_staged(s) else 1) + tile.k * tile.n * tile.bytes / 16
+    ) / tile.threads
     issued = warps * copies * _CHUNK / 4
     busy = max(multiplies, loads, arrives) + issued + image.issued
     alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK + image.alone

@@ -342,6 +342,13 @@ class _Copy:
             inside = [] if s.taps * s.x.channels % depth.groups == 0 else [s.taps * s.x.channels - 1 - number]
             block, lane = (unit, Index()) if s.x.block == 1 else (unit // s.x.block, unit % s.x.block)
             return ky, kx, block, lane, inside
+        if depth.together > 1:
+            tap, unit = step * depth.together + group // depth.each, group % depth.each
+            units = s.x.blocks * s.x.block // depth.wide
+            inside = [units - 1 - unit] * (depth.each > units)
+            inside += [s.taps - 1 - tap] * (depth.steps * depth.together > s.taps)
+            block, lane = (unit, Index()) if s.x.block == depth.wide else (Index(), unit * depth.wide)
+            return tap // s.kernel[1], tap % s.kernel[1], block, lane, inside
         # ptxas miscompiles the quotient of a product's two steps: (s + 1) % 2 where s is known to be 0.
         tap, chunk = (Index(), step) if s.taps == 1 else (step // depth.chunks, step % depth.chunks)
         unit, units = chunk * depth.groups + group, s.x.blocks * s.x.block // depth.wide

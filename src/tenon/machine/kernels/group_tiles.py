@@ -55,22 +55,40 @@ class GroupTile:
 @dataclass(frozen=True)
 class Depth:
     """How the products of a result are cut into steps.  A step has ``groups`` groups of ``wide`` neighbouring elements
-    of a position, all of one tap in ``chunks`` steps; or, where ``flat``, of all pairs of an element and a tap."""
+    of a position, all of one tap in ``chunks`` steps, or those of ``together`` taps, each with equally many groups; or,
+    where ``flat``, of all pairs of an element and a tap."""
 
     wide: int
     groups: int
     chunks: int
     steps: int
     flat: bool
+    together: int = 1
+
+    @property
+    def each(self) -> int:
+        """Groups of a tap in a step."""
+        return self.groups // self.together
 
     @classmethod
     def of(cls, s: Conv, k: int) -> Depth:
         """For steps of ``k`` products."""
         lanes, units = wide(s), _units(s)
+        groups = k // lanes
+        together = _together(units, groups, s.taps) if lanes > 1 or s.x.dtype is I32 else 1
+        if together > 1:
+            return cls(lanes, groups, 1, -(-s.taps // together), flat=False, together=together)
         if lanes == 1 and not (s.x.dtype is I32 and (units % k == 0 or units >= 2 * k)):
             return cls(1, k, 1, -(-s.taps * s.x.channels // k), flat=True)
-        chunks = -(-units // (k // lanes))
-        return cls(lanes, k // lanes, chunks, chunks * s.taps, flat=False)
+        chunks = -(-units // groups)
+        return cls(lanes, groups, chunks, chunks * s.taps, flat=False)
+
+
+def _together(units: int, groups: int, taps: int) -> int:
+    """Taps of a step of so many groups, where a position has ``units`` of them, more than one: as many as leave no
+    group without a tap."""
+    most = groups // units if 1 < units < groups else 1
+    return max(each for each in range(1, most + 1) if groups % each == 0) if taps > 1 else 1
 
 
 def wide(s: Conv) -> int:
@@ -109,8 +127,10 @@ def pack(weights: Array, s: Conv, tile: GroupTile, fill: int = 0) -> Array:
         flat = np.full((depth.steps * tile.k, out), fill, weights.dtype)
         flat[: s.taps * s.x.channels, : s.y.channels] = weights.reshape(s.y.channels, -1).T
     else:
-        whole = np.full((s.taps, depth.chunks * tile.k, out), fill, weights.dtype)
-        whole[:, : s.x.channels, : s.y.channels] = weights.transpose(2, 3, 1, 0).reshape(s.taps, s.x.channels, -1)
+        taps, each = depth.steps // depth.chunks * depth.together, depth.chunks * tile.k // depth.together
+        whole = np.full((taps, each, out), fill, weights.dtype)
+        ordered = weights.transpose(2, 3, 1, 0).reshape(s.taps, s.x.channels, -1)
+        whole[: s.taps, : s.x.channels, : s.y.channels] = ordered
         flat = whole.reshape(-1, out)
     split = flat.reshape(depth.steps, tile.k, out // tile.n, tile.n)
     return split.transpose(2, 0, 1, 3).reshape(out // tile.n, depth.steps, -1).astype(s.weights.numpy, order="C")
