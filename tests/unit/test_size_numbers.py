@@ -13,7 +13,7 @@ from sized_models import assert_alike, by_references
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.graph_builder.size_number import SizeNumber
 from tenon.network.graph.size_range import Size
-from tenon.network.graph.sizes import expression, quotient, replaced, symbol
+from tenon.network.graph.sizes import below, expression, quotient, replaced, symbol
 from tflite_models import Model
 
 
@@ -51,6 +51,19 @@ def test_steps_are_shown_as_the_sizes_that_users_know() -> None:
     shown = [str(e) for e in (size, quotient(size, 2) + 3, quotient(size + 31, 64), size * size - 64 * size, h)]
     assert shown == ["H", "3 + H/2", "floor((H)/(64))", "-64*H + H^2", "-2 + H/32"]
     assert replaced(size, {s: expression(1) for s in h.symbols}) == expression(96)
+
+
+@pytest.mark.parametrize("step", [2, 3, 384])
+def test_rounding_up_has_close_bounds(step: int) -> None:
+    """n/step rounded up is -floor(-n/step), the extent of a Slice with steps, and floor((n + step - 1)/step)."""
+    n = symbol("n", 1024, 480000)
+    up = -quotient(-n, step)
+    assert up.bounds == (-(-1024 // step), -(-480000 // step))
+    assert (up - quotient(n + step - 1, step)).bounds[0] >= -1
+    fewer = quotient(quotient(n - 127, 64) - 6, step // 64) if step == 384 else quotient(n, step)
+    assert not below(up, fewer)
+    values = [up.evaluate(dict.fromkeys(n.symbols, number)) for number in range(1024, 1024 + 2 * step)]
+    assert values == [-(-number // step) for number in range(1024, 1024 + 2 * step)]
 
 
 def test_tflite() -> None:

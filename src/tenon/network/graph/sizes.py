@@ -155,7 +155,10 @@ class Expression:
         if self.known or self.linear:
             return low, high
         values = self._values(self.symbols)
-        return (low, high) if values is None else (int(np.floor(values.min())), int(np.ceil(values.max())))
+        if values is not None:
+            return int(np.floor(values.min())), int(np.ceil(values.max()))
+        near, far = _quotient_bounds(self)
+        return max(low, near), min(high, far)
 
     @property
     def linear(self) -> bool:
@@ -281,13 +284,44 @@ def _evaluated(atom: Atom, numbers: Mapping[Symbol, Any]) -> Any:
 
 # ---------------------------------------------------------------------------------------------- bounds
 def _sum_bounds(terms: Iterable[tuple[Monomial, Fraction]]) -> tuple[Bound, Bound]:
+    low, high = _exact_bounds(terms)
+    return _whole(low, math.floor), _whole(high, math.ceil)
+
+
+def _exact_bounds(terms: Iterable[tuple[Monomial, Fraction]]) -> tuple[Bound | Fraction, Bound | Fraction]:
     low: Bound | Fraction = 0
     high: Bound | Fraction = 0
     for monomial, factor in terms:
         ends = _monomial_bounds(monomial)
-        parts = sorted(_times(factor, end) for end in ends)
+        parts: list[Any] = sorted(_times(factor, end) for end in ends)
         low, high = low + parts[0], high + parts[1]
-    return _whole(low, math.floor), _whole(high, math.ceil)
+    return low, high
+
+
+def _quotient_bounds(number: Expression) -> tuple[Bound, Bound]:
+    """Bounds of a sum by floor(p/d) = p/d - r/d with 0 <= r < d, which cancels what a quotient shares with other terms.
+
+    So n - floor(383 n/384), which is n/384 rounded up, is known to be about as small as n/384.
+    """
+    low, high, whole = Fraction(0), Fraction(0), number.integral
+    for _ in range(MOST_TERMS):
+        quotients = [
+            (monomial, factor, atom)
+            for monomial, factor in number.terms
+            for atom, power in monomial
+            if len(monomial) == 1 and power == 1 and isinstance(atom, FloorQuotient) and atom.divisor.known
+        ]
+        if not quotients:
+            break
+        for monomial, factor, atom in quotients:
+            by = atom.divisor.number
+            number = number - _of({monomial: factor}) + atom.numerator * (factor / by)
+            rest = -factor * Fraction(by - 1, by)
+            low, high = (low + rest, high) if rest < 0 else (low, high + rest)
+    least, most = _exact_bounds(number.terms)
+    return _whole(least + low, math.ceil if whole else math.floor), _whole(
+        most + high, math.floor if whole else math.ceil
+    )
 
 
 def _whole(number: Bound | Fraction, rounded: Callable[[Any], int]) -> Bound:
