@@ -328,6 +328,14 @@ CONTRIB: dict[str, tuple[str, str]] = {
         "(float[2,L,4] x, float[2,M,4] w) => (float[a,b,c] y)",
         "y = com.microsoft.FusedMatMul <transB=1, alpha=0.5> (x, w)",
     ),
+    "dynamic_quantisation": (
+        "(float[2,L,8] x, float[5] b) => (float[a,c,d] y, float[e,f,g] z)",
+        "w = Constant <value = uint8[8,5] {" + ",".join(str(37 * i % 256) for i in range(40)) + "}> ()"
+        "s = Constant <value = float[1] {0.02}> () o = Constant <value = uint8[1] {120}> ()"
+        "y = com.microsoft.DynamicQuantizeMatMul(x, w, s, o, b)"
+        "e = Neg(x) q, t, p = DynamicQuantizeLinear(e)"
+        "z = com.microsoft.MatMulIntegerToFloat(q, w, t, s, p, o)",
+    ),
 }
 """Operators of ONNX Runtime over axes whose extents a run decides."""
 

@@ -230,6 +230,7 @@ SIZED = frozenset(
     {
         "Attention",
         "BiasGelu",
+        "DynamicQuantizeMatMul",
         "EmbedLayerNormalization",
         "FastGelu",
         "FusedConv",
@@ -237,6 +238,7 @@ SIZED = frozenset(
         "FusedMatMul",
         "Gelu",
         "GroupQueryAttention",
+        "MatMulIntegerToFloat",
         "MatMulNBits",
         "MultiHeadAttention",
         "QAttention",
