@@ -202,3 +202,33 @@ def _model(n: _Nodes, inputs: Mapping[str, tuple[Any, Sequence[Any]]], outputs: 
     graph = helper.make_graph(n.nodes, "main_graph", given, made, list(n.constants.values()))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
+
+
+def sound_encoder(config: WhisperConfig, seed: int = 0) -> bytes:
+    """``encoder_model.onnx`` of a network like Moonshine: samples of any number, and a mask of those that count.
+
+    Convolutions of Moonshine's strides, and one layer of attention, to whose scores the mask is added.
+    """
+    rng, width = np.random.default_rng(seed), config.d_model
+    kernels = {"conv1": (width, 1, 127), "conv2": (width, width, 7), "conv3": (width, width, 3)}
+    matrices = {f"{part}_proj": (width, width) for part in "qkvo"}
+    shapes = {f"{name}.weight": shape for name, shape in (kernels | matrices).items()}
+    weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    n, zero = _Nodes(weights, config), [0]
+    x = n.add("Unsqueeze", "input_values", n.given([1]))
+    for name, stride in (("conv1", 64), ("conv2", 3), ("conv3", 2)):
+        x = n.add("Tanh", n.add("Conv", x, n.weight(f"{name}.weight"), strides=[stride]))
+    x = n.add("Transpose", x, perm=[0, 2, 1])
+    count = n.joined(n.extent(x, 1))
+    every = n.add("Slice", "attention_mask", n.given(zero), n.given([2**62]), n.given([1]), n.given([384]))
+    mask = n.add("Slice", every, n.given(zero), count, n.given([1]))
+    whole = n.joined(n.extent(mask, 0), 1, n.extent(x, 1), n.extent(mask, 1))
+    mask = n.add("Cast", n.add("Expand", n.add("Unsqueeze", mask, n.given([1, 2])), whole), to=TensorProto.FLOAT)
+    hidden = n.add("Sub", n.given(1, dtype=np.float32), mask)
+    least = n.given(np.finfo(np.float32).min, dtype=np.float32)
+    hidden = n.add("Where", n.add("Cast", hidden, to=TensorProto.BOOL), least, hidden)
+    q, k, v = (n.heads(n.linear(x, f"{part}_proj")) for part in "qkv")
+    n.add("Add", x, n.linear(n.attend(q, k, v, hidden), "o_proj"), name="last_hidden_state")
+    shape = ["batch_size", "encoder_sequence_length"]
+    inputs = {"input_values": (np.float32, shape), "attention_mask": (np.int64, shape)}
+    return _model(n, inputs, {"last_hidden_state": ["batch_size", "n", width]})
