@@ -221,6 +221,9 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "dot4_signed": _dot4_signed,
     "dot4_narrow": _dot4_narrow,
     "dot8_small": _dot8_small,
+    "bytes_left4": lambda a: (a.view(np.uint8) << 4).view(np.int32),
+    "bytes_right4": lambda a: (a.view(np.uint8) >> 4).view(np.int32),
+    **{f"dot4_lane{i}": lambda acc, a, b, i=i: _dot4_signed(acc, a, np.full(4, b[i])) for i in range(4)},
     "madd_i16": _dot2_i16,
     "dot2": _dot2,
     "dot2_odd": _dot2_odd,
@@ -259,6 +262,7 @@ those without a meaning in loop IR."""
 
 MIXED = (
     *("dot4", "dot4_signed", "dot4_narrow", "dot8_small", "dot2", "dot2_odd", "mmla_bf16"),
+    *(f"dot4_lane{i}" for i in range(4)),
     *("nearest_add", "nearest_away_add", "nearest_quotient_add"),
 )
 """Operations whose operands have different types."""

@@ -93,14 +93,19 @@ def test_tiles_are_chosen_by_rows() -> None:
     assert not in_tiles(BlockProduct("q4_0", 64, 2048, 2048), find("x86-64-avx512-vnni").machine)
 
 
-@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "q2_k", "n4_64_zeros"])
-def test_products_of_blocks_of_two_by_two(name: str) -> None:
-    """Products of Arm, for tiles of an even number of rows; the last three rows are a tile of the other kind."""
-    machine = find("aarch64-i8mm").machine
+@pytest.mark.parametrize("name", ["q8_0", "q4_0", "q4_k", "q6_k", "q2_k", "n4_32", "n4_64_zeros"])
+@pytest.mark.parametrize(
+    ("target", "product"),
+    [("aarch64-i8mm", "mmla_signed("), ("aarch64-dotprod", "dot4_lane3("), ("aarch64", "dot4_narrow(")],
+)
+def test_products_of_arm(target: str, product: str, name: str) -> None:
+    """Of blocks of two by two for tiles of an even number of rows, where the last three rows are a tile of the other
+    kind; by words of vectors; and of bytes where none may be -128."""
+    machine = find(target).machine
     op, arrays = BlockMatMul(name), quantised_case(7, 256, 35, FORMATS[name])
     (step,) = op.lower(make_site(op, arrays, machine, (3,)))
     prove(step.kernel)
-    assert "mmla(" in show(step.kernel)
+    assert product in show(step.kernel)
     np.testing.assert_array_equal(run_lowered(op, arrays, machine, (3,))[0], op.evaluate(arrays)[0])
 
 

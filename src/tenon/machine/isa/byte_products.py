@@ -126,10 +126,15 @@ PRIMITIVES = {
     "dot4_narrow": Primitive(3, products=4, meaning=products),
     # The sum of two words of products, u8 * i8, of bytes without sign below 64: four products fit 16 bits.
     "dot8_small": Primitive(5, products=8, meaning=two_small),
+    # Bytes of words moved by four bits.
+    "bytes_left4": Primitive(1, meaning=lambda a: (a << 4) & -0x0F0F0F10),
+    "bytes_right4": Primitive(1, meaning=lambda a: (a >> 4) & 0x0F0F0F0F),
 }
 PORTABLE = {
     "dot4": Portable(_TAKES, _BYTES % "u", _UNSIGNED, first_of_four=True),
     "dot4_signed": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
     "dot4_narrow": Portable(_TAKES, _BYTES % "s", _SIGNED, first_of_four=True),
     "dot8_small": Portable("{V} acc, {V} a, {V} b, {V} c, {V} d", _TWO, _TWO_WORDS),
+    "bytes_left4": Portable("{V} a"),
+    "bytes_right4": Portable("{V} a"),
 }

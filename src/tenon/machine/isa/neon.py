@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.isa.base import PRODUCT_ALONE, Form
+from tenon.machine.isa.base import PRODUCT_ALONE, Form, Portable, Primitive
 from tenon.network.graph.dtype import DType
 
 _NEON_WORDS = (
@@ -75,12 +75,36 @@ def _table() -> Form:
     return Form("lookup16", 0, "defined(__GNUC__) && defined(__aarch64__)", body)
 
 
+def _by_lanes() -> Iterator[Form]:
+    for lane in range(4):
+        dot = f'__asm__("sdot %0.4s, %1.16b, %2.4b[{lane}]" : "+w"(acc) : "w"(a), "w"(b));\n  return acc;'
+        yield Form(f"dot4_lane{lane}", 4, "defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)", dot)
+
+
+def _moved_bytes() -> Iterator[Form]:
+    for name, way in (("bytes_left4", "<<"), ("bytes_right4", ">>")):
+        text = f"typedef unsigned char bytes __attribute__((vector_size(16)));\n  return ({{V}})((bytes)a {way} 4);"
+        yield Form(name, 4, "defined(__ARM_NEON)", text)
+
+
+_BY_LANE = (
+    "union {{ {V} v; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
+    "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.s[i] * y.s[%d + i %% 4];\n"
+    "  return acc;"
+)
+
+# Sums of the products of four i8 by the same four, of a word of the last operand.
+PRIMITIVES = {f"dot4_lane{lane}": Primitive(3, products=4) for lane in range(4)}
+PORTABLE = {f"dot4_lane{lane}": Portable("{V} acc, {V} a, {V} b", _BY_LANE % (4 * lane)) for lane in range(4)}
+
 _SQRDMULH = '__asm__("sqrdmulh %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(a), "w"(b));\n  return a;'
 _VQRDMULH = '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;'
 _HAS_VQRDMULH = "defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)"
 
 FORMS = (
     *_dot4(),
+    *_by_lanes(),
+    *_moved_bytes(),
     _table(),
     Form("sqrdmulh", 4, "defined(__aarch64__)", _SQRDMULH, DType.I32),
     Form("sqrdmulh", 4, _HAS_VQRDMULH, _VQRDMULH, DType.I32),  # Helium has it, too

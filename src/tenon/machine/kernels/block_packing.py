@@ -5,17 +5,18 @@ Codes of 4 bits are two to a byte, of word 2i in the low half and of word 2i + 1
 four to a byte, of words 4i to 4i + 3 from the lowest bits on.  Codes of 5 and 6 bits have their further bits in words
 behind those of 4: bit i of a byte belongs to word i, and two bits at 2i to words i and 4 + i of two such words.  Bytes
 are in the order of elements on every processor.
+
+Where products are of bytes with a sign, codes of 4 bits less 8 are stored in two's complement: moved to the high half
+of a byte, which takes one instruction, they are bytes with a sign, 16 times as large.  Scales make up for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tenon.machine.kernel_ir.build import Tensor
-from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, bitcast, op
 from tenon.machine.kernels.block_formats import GROUP, BlockFormat, BlockParts, block_parts
 from tenon.network.graph.graph import Array
@@ -27,7 +28,10 @@ WORDS = GROUP // 4
 
 @dataclass(frozen=True)
 class BlockPacking:
-    """How rows of a format lie in memory: in panels of ``lanes`` rows; ``signed``: codes of 8 bits have a sign."""
+    """How rows of a format lie in memory: in panels of ``lanes`` rows.
+
+    ``signed``: codes of 8 bits have a sign, and those of 4 bits where ``times`` is not 1.
+    """
 
     format: BlockFormat
     lanes: int
@@ -41,7 +45,16 @@ class BlockPacking:
     @property
     def offset(self) -> int:
         """The amount by which codes in memory are too large, besides zero points."""
-        return 0 if self.format.bits == 8 and self.signed else self.format.offset
+        return 0 if (self.format.bits == 8 and self.signed) or self.times > 1 else self.format.offset
+
+    @property
+    def times(self) -> int:
+        """How many times as large as codes the bytes of unpacked words are.
+
+        Scales in f16 are divided by it as f32, which is exact; those in f32 might be too small for that.
+        """
+        f = self.format
+        return 16 if self.signed and f.bits == 4 and f.offset == 8 and not f.zeros and not f.wide else 1
 
     @property
     def zero_type(self) -> DType:
@@ -87,6 +100,8 @@ class BlockPacking:
         words = codes.view(np.uint32).reshape(len(codes), -1, WORDS)  # bytes of a word stay together
         if self.format.bits == 8 and self.signed:
             words = words ^ np.uint32(0x80808080)
+        if self.times > 1:
+            words = words ^ np.uint32(0x08080808)
         if self.format.bits == 2:
             words = _joined(words, 2)
         elif self.format.bits < 8:
@@ -124,26 +139,36 @@ def _masked(words: Expr, shift: int, mask: int) -> Expr:
     return op("and", words >> shift, mask * 0x01010101)
 
 
-def unpacked_pair(f: BlockFormat, word: Tensor, at: tuple[Index, ...], pair: int, lane: Index) -> list[Expr]:
-    """Words 2 ``pair`` and 2 ``pair`` + 1 of a group, as bytes in words; ``at`` is the place of the group, and ``lane``
-    that of the vector in the panel."""
+def unpacked_pair(p: BlockPacking, stored: Callable[[int], Expr], pair: int) -> list[Expr]:
+    """Words 2 ``pair`` and 2 ``pair`` + 1 of a group, as bytes in words; ``stored`` gives the words in memory."""
+    f = p.format
     if f.bits == 8:
-        return [word[(*at, Index((), 2 * pair + i), lane)] for i in (0, 1)]
+        return [stored(2 * pair + i) for i in (0, 1)]
     if f.bits == 2:
-        four = bitcast(word[(*at, Index((), pair // 2), lane)], I32)
+        four = bitcast(stored(pair // 2), I32)
         return [bitcast(_masked(four, pair % 2 * 4 + shift, 3), DType.Q8) for shift in (0, 2)]
-    stored = bitcast(word[(*at, Index((), pair), lane)], I32)
-    pairs = [_masked(stored, shift, 15) for shift in (0, 4)]
-    if f.bits > 4:
-        width = f.bits - 4
-        per_word = 8 // width
-        for i in (0, 1):
-            number = 2 * pair + i
-            plane = bitcast(word[(*at, Index((), 4 + number // per_word), lane)], I32)
-            shift = number % per_word * width
-            moved = plane >> shift - 4 if shift >= 4 else plane << 4 - shift
-            pairs[i] = op("or", pairs[i], op("and", moved, ((1 << width) - 1 << 4) * 0x01010101))
+    both = bitcast(stored(pair), I32)
+    if f.bits == 4:
+        return nibbles(p, both)
+    pairs = [_masked(both, 0, 15), op("bytes_right4", both)]
+    width = f.bits - 4
+    per_word = 8 // width
+    for i in (0, 1):
+        number = 2 * pair + i
+        plane = bitcast(stored(4 + number // per_word), I32)
+        shift = number % per_word * width
+        moved = plane >> shift - 4 if shift >= 4 else plane << 4 - shift
+        pairs[i] = op("or", pairs[i], op("and", moved, ((1 << width) - 1 << 4) * 0x01010101))
     return [bitcast(words, DType.Q8) for words in pairs]
+
+
+def nibbles(p: BlockPacking, both: Expr) -> list[Expr]:
+    """The two words of bytes that a word of i32 holds codes of 4 bits of."""
+    if p.times > 1:
+        words = op("bytes_left4", both), op("and", both, _four_times(0xF0))
+    else:
+        words = _masked(both, 0, 15), op("bytes_right4", both)
+    return [bitcast(word, DType.Q8) for word in words]
 
 
 def signed(word: Expr, offset: int) -> Expr:

@@ -28,7 +28,9 @@ from tenon.machine.kernels.block_sums import (
     TileRows,
     by_blocks,
     each_row,
+    holds_rows,
     packing,
+    row_at,
     sum_unit,
 )
 from tenon.machine.kernels.machine import Machine
@@ -74,7 +76,9 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format})",
     )
     operands = BlockOperands.declared(k, s, p)
-    product = BlockTiles(k, s, p, sum_unit(s, machine), operands, by_blocks(machine), machine.prefetch)
+    product = BlockTiles(
+        k, s, p, sum_unit(s, machine), operands, by_blocks(machine), holds_rows(machine), machine.prefetch
+    )
     height, width = tile_of(s, machine)
     for first, count, vectors in panel_runs(s.outputs, p.lanes, width):
         with k.loop("j", count, kind="parallel") as j:
@@ -124,12 +128,26 @@ class BlockTiles(BlockSums):
             if self.ahead and fetching is not None:
                 with k.when(*fetching):
                     self._prefetch(panel + vectors, vectors, block, group)
-            sums = self.sums(row, rows, panel, vectors, group, block)
-            with k.unroll("v", vectors) as v:
-                scales = self.at.weights.scales(k, panel + v, block, group)
-                for r, at in each_row(k, row, rows):
-                    acc[r, v] = acc[r, v] + self.added(sums[r, v], at, group, scales)
+            if self.held:
+                self._by_panels(acc, row, panel, group, block)
+            else:
+                sums = self.sums(row, rows, panel, vectors, group, block)
+                with k.unroll("v", vectors) as v:
+                    scales = self.at.weights.scales(k, panel + v, block, group)
+                    for r, at in each_row(k, row, rows):
+                        acc[r, v] = acc[r, v] + self.added(sums[r, v], at, group, scales)
         return acc
+
+    def _by_panels(self, acc: Tensor, row: TileRows, panel: Index, group: Index, block: Index) -> None:
+        """Add a group of all rows of a tile to its results, panel by panel: the sums of one are in registers."""
+        k, rows, vectors = self.k, acc.buffer.shape[0].const, acc.buffer.shape[1].const
+        lines = self.lines(row, rows, group)
+        scale = self.scales_of_rows(row, rows, group)
+        with k.unroll("v", vectors) as v:
+            sums = self.sums(row, rows, panel + v, 1, group, block, lines)
+            scales = self.at.weights.scales(k, panel + v, block, group)
+            for r in range(rows):
+                acc[r, v] = acc[r, v] + self.added(sums[r, 0], row_at(row, r), group, scales, scale[r])
 
     def _prefetch(self, panel: Index, vectors: int, block: Index, group: Index) -> None:
         """Fetch a group of the next tile: the first rows read every weight, in runs too short to be foreseen."""

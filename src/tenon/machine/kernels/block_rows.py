@@ -42,6 +42,8 @@ def block_rows(format: str, rows: int, columns: int, count: int, index_dtype: DT
                 with k.loop("b", 4) as byte:
                     code = _code(codes, (panel, g), f.bits, word, lane * 4 + byte)
                     value = cast(code - p.offset, F32)
+                    if p.times > 1:
+                        value = cast(op("xor", code, 8) - 8, F32)
                     if p.signed and f.bits == 8:
                         value = cast(cast(cast(code, DType.I8), I32), F32)
                     if zero is not None:

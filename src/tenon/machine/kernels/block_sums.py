@@ -4,14 +4,14 @@ share (``kernels.block_product``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Const, Expr, Type, broadcast, cast, op, vector4
+from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, cast, lanes_of, op, vector4
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
-from tenon.machine.kernels.block_packing import WORDS, BlockPacking, unpacked_pair
+from tenon.machine.kernels.block_packing import WORDS, BlockPacking, nibbles, unpacked_pair
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
@@ -67,7 +67,10 @@ def packing(format: str, machine: Machine) -> BlockPacking:
 
 
 def product_unit(machine: Machine) -> str:
-    """The operation for four products of bytes: its first factor has no sign where the machine prefers that."""
+    """The operation for four products of bytes: its first factor has no sign where the machine prefers that, which it
+    does not if it multiplies blocks of bytes with signs."""
+    if machine.has("mmla_signed"):
+        return "dot4_signed"
     for dtype in (DType.U8, DType.I8):
         unit = machine.fours.get(dtype)
         if unit is not None and not unit.narrow:
@@ -86,19 +89,27 @@ def sum_unit(s: BlockProduct, machine: Machine) -> str:
 
 def by_blocks(machine: Machine) -> bool:
     """Whether the machine has products of blocks of two rows by two outputs, in vectors of four words."""
-    return machine.lanes == 4 and machine.has("mmla") and product_unit(machine) == "dot4"
+    return machine.lanes == 4 and machine.has("mmla_signed")
+
+
+def holds_rows(machine: Machine) -> bool:
+    """Whether a group of some rows of activations stays in registers, whose words multiply the weights of one panel
+    after the other: where a product takes one of the words of a vector."""
+    return machine.lanes == 4 and machine.registers >= 32 and product_unit(machine) == "dot4_signed"
 
 
 @dataclass(frozen=True, eq=False)
 class BlockWeights:
     """The parameters of a kernel that hold weights; those that the format does not have are None.
 
-    A kernel reads ``lanes`` rows of a panel at once, from number ``lane`` times as many on.
+    A kernel reads ``lanes`` rows of a panel at once, from number ``lane`` times as many on.  Unpacked, bytes are
+    ``times`` as large as codes.
     """
 
     format: BlockFormat
     lanes: int
     lane: Index
+    times: int
     codes: Tensor
     scale: Tensor
     zero: Tensor | None
@@ -116,6 +127,7 @@ class BlockWeights:
             f,
             p.lanes,
             Index(),
+            p.times,
             k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
             k.param("d", panels, blocks, p.lanes, dtype=F32 if f.wide else DType.F16),
             k.param("z", panels, blocks, p.lanes, dtype=p.zero_type) if f.zeros else None,
@@ -132,6 +144,10 @@ class BlockWeights:
         """The elements of a panel's rows at a place of an array."""
         return tensor.vec(self.lanes)[(*at, self.lane)]
 
+    def words(self, panel: Index, group: Index) -> Callable[[int], Expr]:
+        """The words of a group of a panel in memory, by their numbers."""
+        return lambda number: self.part(self.codes, panel, group, Index((), number))
+
     def scales(self, k: Builder, panel: Index, block: Index, group: Index) -> list[Expr]:
         """The scales of a group of a panel and its shifts, and where halves of groups have shifts of their own, these
         two, in i32.
@@ -144,6 +160,8 @@ class BlockWeights:
         for tensor, part in zip((self.scale, self.shift), fine, strict=True):
             if tensor is not None:
                 value = cast(self.part(tensor, panel, block), F32)
+                if tensor is self.scale and self.times > 1:
+                    value = value * (1 / self.times)
                 if part is not None:
                     value = value * cast(cast(self.part(part, panel, group), I32), F32)
                 result.append(k.let("d", value))
@@ -195,13 +213,41 @@ class BlockSums:
     unit: str
     at: BlockOperands
     blocks: bool = False  # products of two rows by two outputs, where there are two rows
+    held: bool = False  # ``lines`` of activations are in registers
 
     @property
     def lanes(self) -> int:
         """Results of a vector."""
         return self.at.weights.lanes
 
-    def sums(self, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, block: Index) -> Tensor:
+    def in_blocks(self, rows: int) -> bool:
+        """Whether so many rows are multiplied by blocks of two rows by two outputs."""
+        return self.blocks and rows % 2 == 0
+
+    def lines(self, row: TileRows, rows: int, group: Index) -> list[list[Expr]]:
+        """A group of rows of activations in registers: the vectors of each row, or for blocks those of two rows, every
+        second word of four of each."""
+        x, each = self.at.x.vec(4), WORDS // 4
+        lines = [[self.k.let("x", x[row_at(row, r), group * each + i]) for i in range(each)] for r in range(rows)]
+        if not self.in_blocks(rows):
+            return lines
+        halves = ("even_words", "odd_words")
+        pairs = zip(lines[::2], lines[1::2], strict=True)
+        return [
+            [self.k.let("l", op(half, first[i], second[i])) for i in range(each) for half in halves]
+            for first, second in pairs
+        ]
+
+    def sums(
+        self,
+        row: TileRows,
+        rows: int,
+        panel: Index,
+        vectors: int,
+        group: Index,
+        block: Index,
+        lines: Sequence[Sequence[Expr]] = (),
+    ) -> Tensor:
         """The sums of products of a group, less what codes are too large by, times the scales of its parts."""
         k, f, lanes = self.k, self.s.weights, self.lanes
         sums = k.local("s", rows, vectors, dtype=I32, lanes=lanes)
@@ -209,14 +255,14 @@ class BlockSums:
         for half in range(halves):
             dots = sums if halves == 1 else k.local("h", rows, vectors, dtype=I32, lanes=lanes)
             pairs = range(half * 2, half * 2 + 4 // halves)
-            if self.blocks and rows % 2 == 0:
-                self._block_dots(dots, row, rows, panel, vectors, group, pairs, block)
+            if self.in_blocks(rows):
+                self._block_dots(dots, row, rows, panel, vectors, group, pairs, block, lines)
             else:
                 for r, at in each_row(k, row, rows):
                     start = self._start(at, group, half if halves > 1 else None)
                     with k.unroll("v", vectors) as v:
                         dots[r, v] = self._less_zero(start, at, panel + v, group, block)
-                self._dots(dots, row, rows, panel, vectors, group, pairs)
+                self._dots(dots, row, rows, panel, vectors, group, pairs, lines)
             if halves > 1:
                 self._finer(sums, dots, (row, rows), panel, vectors, group * halves + half, first=half == 0)
         return sums
@@ -242,16 +288,28 @@ class BlockSums:
         return self.at.x_sums[row, group * 2] + self.at.x_sums[row, group * 2 + 1]
 
     def _dots(
-        self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+        self,
+        dots: Tensor,
+        row: TileRows,
+        rows: int,
+        panel: Index,
+        vectors: int,
+        group: Index,
+        pairs: Sequence[int],
+        lines: Sequence[Sequence[Expr]],
     ) -> None:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
         for pair in pairs:
             with k.unroll("v", vectors) as v:
-                words = unpacked_pair(
-                    self.s.weights, self.at.weights.codes.vec(lanes), (panel + v, group), pair, weights.lane
-                )
+                words = unpacked_pair(self.p, weights.words(panel + v, group), pair)
                 words = [k.let("w", word) for word in words]
+                for own, line in enumerate(lines):
+                    for i, word in enumerate(words):
+                        vector, lane = divmod(2 * pair + i, 4)
+                        dots[own, v] = op(f"dot4_lane{lane}", dots[own, v], word, line[vector])
+                if lines:
+                    continue
                 for r, at in each_row(k, row, rows):
                     first = group * WORDS + 2 * pair
                     xs = [broadcast(self.at.x[at, first + i], lanes) for i in (0, 1)]
@@ -267,35 +325,38 @@ class BlockSums:
         group: Index,
         pairs: Sequence[int],
         block: Index,
+        lines: Sequence[Sequence[Expr]],
     ) -> None:
         """The sums of the products of some pairs of words, two words of two rows by two words of two outputs."""
         k, weights = self.k, self.at.weights
-        x, codes = self.at.x.vec(4), weights.codes.vec(4)
         acc = k.local("m", rows // 2, vectors, 2, dtype=I32, lanes=4)
         half = pairs[0] // 2 if len(pairs) < WORDS // 2 else None
         for two in range(rows // 2):
             start = self._start_of_two([row_at(row, 2 * two + i) for i in (0, 1)], group, half)
             with k.unroll("v", vectors) as v, k.unroll("h", 2) as h:
                 acc[two, v, h] = start
-        lines = list[Expr]()
-        for pair in pairs:
-            if pair % 2 == 0:
-                lines = [k.let("x", x[row_at(row, i), group * (WORDS // 4) + pair // 2]) for i in range(rows)]
-            part = ("low_halves", "high_halves")[pair % 2]
-            left = [k.let("l", op(part, *lines[i : i + 2])) for i in range(0, rows, 2)]
+        for pair in pairs[::2]:
             with k.unroll("v", vectors) as v:
-                both = unpacked_pair(self.s.weights, codes, (panel + v, group), pair, weights.lane)
-                words = [k.let("w", word) for word in both]
-                for outputs, name in enumerate(("low_words", "high_words")):
-                    right = k.let("b", op(name, *words))
-                    for two, own in enumerate(left):
-                        acc[two, v, outputs] = op("mmla", acc[two, v, outputs], right, own)
+                for outputs, right in enumerate(self._weights_of_two(weights.words(panel + v, group), pair)):
+                    for i, own in enumerate(right):
+                        for two, line in enumerate(lines):
+                            acc[two, v, outputs] = op("mmla_signed", acc[two, v, outputs], own, line[pair + i])
         for two in range(rows // 2):
             with k.unroll("v", vectors) as v:
                 for i, name in enumerate(("even_words", "odd_words")):
                     total = op(name, acc[two, v, 0], acc[two, v, 1])
                     number = two * 2 + i
                     dots[number, v] = self._less_zero(total, row_at(row, number), panel + v, group, block)
+
+    def _weights_of_two(self, stored: Callable[[int], Expr], pair: int) -> list[list[Expr]]:
+        """The four words of two pairs, of the first two outputs of a panel and of the last two: words 0 and 2 of each
+        output, and words 1 and 3.  Codes of 4 bits are brought side by side before they are unpacked."""
+        k, names = self.k, ("low_words", "high_words")
+        if self.s.weights.bits == 4:
+            both = [k.let("w", stored(pair + i)) for i in (0, 1)]
+            return [[k.let("b", word) for word in nibbles(self.p, bitcast(op(name, *both), I32))] for name in names]
+        words = [k.let("w", word) for i in (0, 1) for word in unpacked_pair(self.p, stored, pair + i)]
+        return [[k.let("b", op(name, words[i], words[i + 2])) for i in (0, 1)] for name in names]
 
     def _start_of_two(self, rows: Sequence[Index], group: Index, half: int | None) -> Expr:
         """The initial value of the sums of two rows and two outputs."""
@@ -332,8 +393,17 @@ class BlockSums:
                 scaled = dots[r, v] * scale
                 sums[r, v] = scaled if first else sums[r, v] + scaled
 
-    def added(self, total: Expr, row: Index, group: Index, scales: Sequence[Expr]) -> Expr:
-        """The term that the sum of a group adds to a result, by the scales of the group."""
+    def scales_of_rows(self, row: TileRows, rows: int, group: Index) -> list[Expr]:
+        """The scales of a group of up to four rows, as the elements of one vector."""
+        each = [self.at.x_scale[row_at(row, r), group] for r in range(rows)]
+        if rows == 1:
+            return each
+        return lanes_of(self.k.let("e", vector4(*each, *each[-1:] * (4 - rows))))[:rows]
+
+    def added(
+        self, total: Expr, row: Index, group: Index, scales: Sequence[Expr], row_scale: Expr | None = None
+    ) -> Expr:
+        """The term that the sum of a group adds to a result, by the scales of the group and that of the row."""
         lanes = self.lanes
         whole = None
         if len(scales) > 2:
@@ -342,4 +412,6 @@ class BlockSums:
         elif len(scales) > 1:
             whole = broadcast(cast(self.group_sum(row, group), F32), lanes)
         term = self.at.weights.term(cast(total, F32), scales, whole)
-        return op("mul_rounded", term, broadcast(self.at.x_scale[row, group], lanes))
+        if row_scale is None:
+            row_scale = self.at.x_scale[row, group]
+        return op("mul_rounded", term, broadcast(row_scale, lanes))

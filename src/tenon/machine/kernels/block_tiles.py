@@ -211,7 +211,7 @@ class _Tiles:
         with k.loop("b", self.groups * GROUP // f.span) as block, k.loop("g", f.span // GROUP) as part:
             own = block * (f.span // GROUP) + part
             for pair in range(WORDS // 2):
-                words = unpacked_pair(f, self.weights.codes.vec(LANES), (at.number, at.group + own), pair, Index())
+                words = unpacked_pair(self.p, self.weights.words(at.number, at.group + own), pair)
                 for i, word in enumerate(words):
                     at.codes.vec(LANES)[own, 2 * pair + i, 0] = signed(word, self.p.offset)
             scales = self.weights.scales(k, at.number, at.group // (f.span // GROUP) + block, at.group + own)

@@ -26,6 +26,7 @@ from tenon.machine.kernels.block_sums import (
     TileRows,
     by_blocks,
     each_row,
+    holds_rows,
     packing,
     sum_unit,
 )
@@ -184,7 +185,9 @@ def _block_tiles(k: Builder, s: ExpertProduct, rows: int, x: list[Tensor], machi
     every = s.block_product(rows, p.lanes)
     weights = BlockWeights.declared(k, every, p)
     at = BlockOperands(x[0], x[1], x[2], weights, k.param("y", s.pairs, s.outputs, out=True))
-    product = BlockTiles(k, every, p, sum_unit(every, machine), at, by_blocks(machine), machine.prefetch)
+    product = BlockTiles(
+        k, every, p, sum_unit(every, machine), at, by_blocks(machine), holds_rows(machine), machine.prefetch
+    )
 
     def summed(row: TileRows, count: int, panel: Index, vectors: int) -> Tensor:
         return product.summed(row, count, panel, vectors, [] if rows == 1 else None)

@@ -167,7 +167,7 @@ class _GroupTiles:
         ):
             group, source = block * (f.span // GROUP) + part, panel * (self.width // LANES) + v
             for pair in range(WORDS // 2):
-                words = unpacked_pair(f, self.weights.codes.vec(LANES), (source, first + group), pair, Index())
+                words = unpacked_pair(self.p, self.weights.words(source, first + group), pair)
                 for i, word in enumerate(words):
                     own.codes.vec(LANES)[group, 2 * pair + i, v] = signed(word, self.p.offset)
             scales = self.weights.scales(k, source, first // (f.span // GROUP) + block, first + group)
