@@ -127,6 +127,7 @@ KINDS = {
         ("-DREQUANTIZED",),
     ),
     "dotprod-q4_0": _blocks("aarch64-dotprod", "4x4", "4x4_16x4_neon_dotprod", "lhs_quant_pack_qsi8d32p_f32"),
+    "row-q4_0": _blocks("aarch64-dotprod", "1x4", "4x4_1x4_neon_dotprod", "lhs_quant_pack_qsi8d32p_f32"),
     "i8mm-q4_0": _blocks("aarch64-i8mm", "4x8", "4x8_16x4_neon_i8mm", "lhs_quant_pack_qsi8d32p_f32"),
     "sme-q4_0": _blocks("aarch64-sme", "1vlx4", "4vlx4_1vlx4vl_sme_mopa", "lhs_quant_pack_qsi8d32p_f32_neon"),
     "sme2-q4_0": _blocks("aarch64-sme2", "1vlx4", "4vlx4_1vlx4vl_sme2_mopa", "lhs_quant_pack_qsi8d32p_f32_neon"),

@@ -27,7 +27,8 @@ from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.loops import Expr, Kernel, maximum, minimum, op
+from tenon.machine.kernel_ir.loops import Expr, Instruction, Kernel, maximum, minimum, op
+from tenon.machine.kernel_ir.walk import statements
 from tenon.machine.kernels import outer_groups, outer_products
 from tenon.machine.kernels.block_formats import FORMATS
 from tenon.machine.kernels.conv import Conv as DenseConv
@@ -301,6 +302,25 @@ def test_outer_products_of_weights_in_blocks(target: str, monkeypatch: pytest.Mo
     outer_groups.outer_groups.cache_clear()
     assert sum(each.kernel.name.startswith("outer_groups") for each in records) == 2 * len(OUTER_GROUPS)
     assert_equal(records, row, written_alone=True)
+
+
+PANELS = {"aarch64-dotprod": {"panel_dots"}, "aarch64-i8mm": {"panel_dots", "panel_blocks"}}
+
+
+@pytest.mark.parametrize("target", PANELS)
+def test_panels_of_weights_in_blocks(target: str) -> None:
+    """To the bit: tiles of one to four rows by one to four panels, and panels that are not full."""
+    row, records = find(target), list[Launched]()
+    for name, (rows, outputs) in itertools.product(
+        ("q4_0", "q8_0"), ((1, 35), (1, 16), (2, 8), (3, 12), (4, 28), (7, 27))
+    ):
+        case = Case(BlockMatMul(name), quantised_case(rows, 96, outputs, FORMATS[name]), (3,), label=name)
+        records += recorded(case, row.machine)
+    instructions = {
+        each.name for record in records for each in statements(record.kernel.body) if isinstance(each, Instruction)
+    }
+    assert instructions == PANELS[target]
+    assert_equal(records, row)
 
 
 def _bf16(rng: np.random.Generator, count: int) -> Array:

@@ -12,11 +12,13 @@ A tile of rows by panels of outputs is summed in registers; the words of weights
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.isa.neon_groups import BLOCKS, DOTS, PanelGroups, fits
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels.block_formats import GROUP
@@ -51,7 +53,17 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
         rows, vectors = 5, 1  # as there are two sums for each result
     else:
         rows, vectors = 4 if wide else 2, 4 if narrow else 2
+        if in_panels(s, machine):
+            vectors = 3
     return min(rows, s.rows), min(vectors, panels)
+
+
+def in_panels(s: BlockProduct, machine: Machine) -> bool:
+    """Whether there are instructions for whole tiles (``isa.neon_groups``): of codes in bytes with a sign, and
+    scales of groups in f16."""
+    f, p = s.weights, packing(s.format, machine)
+    plain = f.span == GROUP and not (f.shifts or f.zeros or f.wide or f.fine)
+    return holds_rows(machine) and plain and f.bits in (4, 8) and not p.offset
 
 
 def _balanced(panels: int, most: int, threads: int) -> int:
@@ -77,7 +89,15 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
     )
     operands = BlockOperands.declared(k, s, p)
     product = BlockTiles(
-        k, s, p, sum_unit(s, machine), operands, by_blocks(machine), holds_rows(machine), machine.prefetch
+        k,
+        s,
+        p,
+        sum_unit(s, machine),
+        operands,
+        by_blocks(machine),
+        holds_rows(machine),
+        machine.prefetch,
+        in_panels(s, machine),
     )
     height, width = tile_of(s, machine)
     for first, count, vectors in panel_runs(s.outputs, p.lanes, width):
@@ -89,8 +109,9 @@ def block_product(s: BlockProduct, machine: Machine) -> Kernel:
                 shared = few and times > 1
                 with k.loop("i", times, kind="parallel" if shared else "serial") as i:
                     row, fetching = i * rows + top, [-i] if top == 0 and not shared else None
-                    acc = product.summed(row, rows, panel, vectors, fetching)
-                    store_tile(operands.y, acc, row, panel, vectors, left)
+                    with product.instruction(row, rows, panel, 0 if left else vectors, ahead=times == 1):
+                        acc = product.summed(row, rows, panel, vectors, fetching)
+                        store_tile(operands.y, acc, row, panel, vectors, left)
     return k.done()
 
 
@@ -112,6 +133,24 @@ class BlockTiles(BlockSums):
     """Sums of tiles; ``ahead``: weights of the next tile may be prefetched."""
 
     ahead: bool = False
+    whole: bool = False  # there are instructions for tiles
+
+    def instruction(
+        self, row: Index, rows: int, panel: Index, vectors: int, *, ahead: bool
+    ) -> AbstractContextManager[None]:
+        """The instruction for a tile whose meaning is the block that follows, if there is one.
+
+        ``ahead``: no further rows are multiplied by the same weights, so that the next ones may be prefetched.
+        """
+        blocks = self.in_blocks(rows)
+        if not self.whole or not fits(rows, vectors, blocks=blocks):
+            return nullcontext()
+        x, weights, y = self.at.x, self.at.weights, self.at.y
+        bits, pitch = self.s.weights.bits, 4 * self.s.outputs
+        numbers = PanelGroups(rows, vectors, self.s.groups, bits, pitch, int(ahead and self.ahead and rows == 1))
+        operands: list[Operand] = [(weights.codes, (panel, 0, 0, 0)), (x, (row, 0)), (weights.scale, (panel, 0, 0))]
+        operands += [(self.at.x_scale, (row, 0)), (y, (row, panel * self.lanes))]
+        return self.k.instruction(BLOCKS if blocks else DOTS, operands, *numbers.numbers)
 
     def summed(self, row: TileRows, rows: int, panel: Index, vectors: int, fetching: Sequence[Index] | None) -> Tensor:
         """The results of a tile, all groups of its rows by its panels, in registers [rows, vectors].

@@ -138,6 +138,8 @@ def _operands(call: Call) -> Iterable[tuple[Buffer, Place]]:
 def _rate(kernel: Kernel, machine: Machine) -> float:
     """Products of a kernel in the time of an fp32 multiply-add, by the fastest unit that it uses; f32 otherwise."""
     named = operations(kernel).keys() | {s.name for s in statements(kernel.body) if isinstance(s, Instruction)}
+    if "dot4_lane0" in named:
+        named |= {"dot4_signed"}  # of which it is a form
     return max((_unit_rate(unit, machine) for unit in machine.products if unit.operation in named), default=1.0)
 
 
