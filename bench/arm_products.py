@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Instructions of matrix products on Arm, ours beside KleidiAI's, counted by QEMU.
+"""Instructions of matrix products on Arm, ours beside KleidiAI's and XNNPACK's, counted by QEMU.
 
-    python bench/arm_products.py [--kleidiai FOLDER] [--size ROWS:INPUTS:COLUMNS ...] [--kind NAME ...] [--rows]
-                                 [--functions]
+    python bench/arm_products.py [--kleidiai FOLDER] [--xnnpack FOLDER] [--size ROWS:INPUTS:COLUMNS ...]
+                                 [--kind NAME ...] [--rows] [--functions]
 
 Ours are 1x1 convolutions of images with ROWS positions, compiled for the target of the kind: "product" has the kernel,
 bias and clamping (of bytes also requantisation) included, and "all" what reorders the images at the network's edges,
@@ -10,7 +10,9 @@ too, which a network does once.  With --rows they are products of matrices in ro
 side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
 rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8
 kernels by I8MM make f32 of f32.  Of weights in blocks of four bits both make f32 of f32: "all" includes the rounding of
-the left matrix to bytes.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512
+the left matrix to bytes.  XNNPACK's microkernels (of a clone of github.com/google/XNNPACK) are those that it
+chooses for a core that it does not know; they read rows as they are, so that there is one figure.  With SME it calls
+KleidiAI's.  Every figure is instructions for a multiply-add.  SME's counts are for vectors of 512
 bits.
 
 Counts need a QEMU with plug-ins.  Before 9.0 it computes SME's products of bytes wrongly, but counts them rightly.
@@ -22,7 +24,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,16 +48,28 @@ _EMULATOR = ("-cpu", "max,sve512=on,sme512=on,sve-default-vector-length=64,sme-d
 
 
 @dataclass(frozen=True)
+class Microkernel:
+    """XNNPACK's file and function, which multiplies so many rows by a panel of columns, and the bytes of elements."""
+
+    file: str
+    function: str
+    rows: int
+    panel: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Kind:
-    """Our target and precision, and KleidiAI's folder, kernel and packing with the bytes of their elements."""
+    """Our target and precision; KleidiAI's folder, kernel and packing with the bytes of elements; XNNPACK's kernel."""
 
     target: str
     precision: str
-    folder: str
-    kernel: str
-    packing: str
+    folder: str = ""
+    kernel: str = ""
+    packing: str = ""
     bytes: tuple[int, int] = (4, 4)
     flags: tuple[str, ...] = ()
+    microkernel: Microkernel | None = None
 
 
 def _blocks(target: str, left: str, rest: str, packing: str) -> Kind:
@@ -65,13 +79,46 @@ def _blocks(target: str, left: str, rest: str, packing: str) -> Kind:
     return Kind(target, "q4_0", folder, kernel, packing, flags=("-DBLOCKS=32",))
 
 
+_F32 = Microkernel(
+    "f32-gemm/gen/f32-gemm-6x8-minmax-asm-aarch64-neonfma-ld128.S",
+    "xnn_f32_gemm_minmax_ukernel_6x8__asm_aarch64_neonfma_ld128",
+    6,
+    8,
+    4,
+)
+_F16 = Microkernel(
+    "f16-gemm/gen/f16-gemm-6x16-minmax-asm-aarch64-neonfp16arith-ld64.S",
+    "xnn_f16_gemm_minmax_ukernel_6x16__asm_aarch64_neonfp16arith_ld64",
+    6,
+    16,
+    2,
+)
+_DOTS = Microkernel(
+    "qs8-qc8w-gemm/gen/qs8-qc8w-gemm-4x16c4-minmax-fp32-asm-aarch64-neondot-ld128.S",
+    "xnn_qs8_qc8w_gemm_minmax_fp32_ukernel_4x16c4__asm_aarch64_neondot_ld128",
+    4,
+    16,
+    1,
+)
+_BLOCKS = Microkernel(
+    "qs8-qc8w-gemm/gen/qs8-qc8w-gemm-4x16c8-minmax-fp32-neoni8mm.c",
+    "xnn_qs8_qc8w_gemm_minmax_fp32_ukernel_4x16c8__neoni8mm",
+    4,
+    16,
+    1,
+)
+
 KINDS = {
+    "f32": Kind("aarch64-dotprod", "fp32", microkernel=_F32),
+    "f16": Kind("aarch64-fp16", "fp16", microkernel=_F16),
+    "dotprod-int8": Kind("aarch64-dotprod", "int8", microkernel=_DOTS),
     "int8": Kind(
         "aarch64-i8mm",
         "int8",
         "matmul_clamp_f32_qai8dxp_qsi8cxp",
         "matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm",
         "lhs_quant_pack_qai8dxp_f32",
+        microkernel=_BLOCKS,
     ),
     "bf16": Kind(
         "aarch64-bf16",
@@ -197,29 +244,39 @@ def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool) -> tuple[int, in
     return counted.instructions[1] - edges, counted.instructions[1], counted.functions
 
 
-def built(kind: Kind, source: Path, folder: Path) -> Path:
+def compiled(program: Path, arguments: Sequence[str | Path]) -> Path:
+    """A program for Linux on 64-bit Arm, of C and assembly."""
+    zig_cc = zig(Options.from_environment().cache).command
+    flags = ("-target", "aarch64-linux-musl", f"-mcpu={_CPU}", "-O2", "-fno-sanitize=undefined")
+    subprocess.run([*zig_cc, *flags, *map(str, arguments), "-o", str(program)], check=True)
+    return program
+
+
+def kleidiai(kind: Kind, source: Path, folder: Path) -> Path:
     """KleidiAI's product of a kind as a program."""
     names = [f"{kind.folder}/kai_{kind.kernel}", f"pack/kai_{kind.packing}"]
     paths = [source / "kai/ukernels/matmul" / name for name in names]
     files = [Path(f"{path}{end}") for path in paths for end in (".c", "_asm.S")]
     headers = (f'-D{name}="{path}.h"' for name, path in zip(("HEADER", "PACK_HEADER"), paths, strict=True))
-    program = folder / kind.kernel
     sizes = [f"-D{name}={n}" for name, n in zip(("INPUT", "OUTPUT"), kind.bytes, strict=True)]
-    command = [
-        *zig(Options.from_environment().cache).command,
-        *("-target", "aarch64-linux-musl", f"-mcpu={_CPU}", "-O2", "-fno-sanitize=undefined", f"-I{source}"),
-        *(f"-DKERNEL={kind.kernel}", f"-DPACK={kind.packing}", *headers, *sizes, *kind.flags),
-        str(Path(__file__).with_name("kleidiai_product.c")),
-        *(str(file) for file in files if file.exists()),
-        str(source / "kai/kai_common_sme_asm.S"),
-        *("-o", str(program)),
-    ]
-    subprocess.run(command, check=True)
-    return program
+    defined = [f"-I{source}", f"-DKERNEL={kind.kernel}", f"-DPACK={kind.packing}", *headers, *sizes, *kind.flags]
+    own = [Path(__file__).with_name("kleidiai_product.c"), *(file for file in files if file.exists())]
+    return compiled(folder / kind.kernel, [*defined, *own, source / "kai/kai_common_sme_asm.S"])
+
+
+def xnnpack(kernel: Microkernel, source: Path, folder: Path) -> Path:
+    """A product by a microkernel of XNNPACK as a program."""
+    # XNNPACK's public header includes that of a thread pool, which no microkernel calls.
+    (folder / "pthreadpool.h").write_text("typedef struct pthreadpool *pthreadpool_t;\n")
+    numbers = {"HEIGHT": kernel.rows, "PANEL": kernel.panel, "INPUT": kernel.bytes, "OUTPUT": kernel.bytes}
+    defined = [f"-DKERNEL={kernel.function}", *(f"-D{name}={n}" for name, n in numbers.items())]
+    included = [f"-I{path}" for path in (source, source / "include", folder)]
+    own = Path(__file__).with_name("xnnpack_product.c")
+    return compiled(folder / kernel.function, [*defined, *included, own, source / "src" / kernel.file])
 
 
 def theirs(program: Path, folder: Path, size: tuple[int, int, int]) -> tuple[int, int]:
-    """Instructions of the product and of all."""
+    """Instructions of the product, and of it and of the packing ahead of it."""
     library, counts = folder / "libinstruction_count.so", folder / "counts.txt"
     if not library.exists():
         library.write_bytes(plugin(zig(Options.from_environment().cache)))
@@ -232,28 +289,32 @@ def theirs(program: Path, folder: Path, size: tuple[int, int, int]) -> tuple[int
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kleidiai", type=Path, metavar="FOLDER")
+    parser.add_argument("--xnnpack", type=Path, metavar="FOLDER")
     parser.add_argument("--size", action="append", metavar="ROWS:INPUTS:COLUMNS")
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--rows", action="store_true")
     parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
-    heads = f"{'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7}"
-    print(f"{'kind':9} {'rows x inputs x columns':24} {heads}")
+    heads = f"{'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7} {'XNNPACK':>8}"
+    print(f"{'kind':12} {'rows x inputs x columns':24} {heads}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for name in options.kind or KINDS:
             kind = KINDS[name]
-            program = built(kind, options.kleidiai.resolve(), folder) if options.kleidiai else None
+            made = kleidiai(kind, options.kleidiai.resolve(), folder) if options.kleidiai and kind.kernel else None
+            micro = kind.microkernel
+            second = xnnpack(micro, options.xnnpack.resolve(), folder) if options.xnnpack and micro else None
             for text in options.size or SIZES:
                 rows, inputs, columns = map(int, text.split(":"))
-                products = rows * inputs * columns
-                *own, functions = ours(kind, (rows, inputs, columns), options.rows)
-                other = theirs(program, folder, (rows, inputs, columns)) if program else ()
-                figures = [f"{n / products:.4f}" for n in (*own, *other)] + ["-"] * (2 - len(other))
+                size = rows, inputs, columns
+                *own, functions = ours(kind, size, options.rows)
+                others = [*(theirs(made, folder, size) if made else (None, None))]
+                others.append(theirs(second, folder, size)[0] if second else None)
+                figures = ["-" if n is None else f"{n / (rows * inputs * columns):.4f}" for n in (*own, *others)]
                 shown = f"{rows} x {inputs} x {columns}"
-                print(
-                    f"{name:9} {shown:24} {figures[0]:>14} {figures[1]:>7} {figures[2]:>18} {figures[3]:>7}", flush=True
-                )
+                widths = (14, 7, 18, 7, 8)
+                line = " ".join(f"{figure:>{width}}" for figure, width in zip(figures, widths, strict=True))
+                print(f"{name:12} {shown:24} {line}", flush=True)
                 for function, n in sorted(functions.items(), key=lambda each: -each[1]) if options.functions else ():
                     print(f"          {function} {n}")
     return 0
