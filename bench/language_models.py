@@ -34,12 +34,10 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import tenon  # noqa: E402
 from gguf_models import F32, STRING, U32, Pair, gguf  # noqa: E402
 from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E402
+from tenon.network.graph.decoder_shapes import tokens_of_run  # noqa: E402
 from tenon.network.graph.graph import Array  # noqa: E402
 
 DEPTH, BEFORE, ROOM = 64, 8, 2048
-PIECE = 64
-"""Tokens of a piece of the prompt, as language models are compiled where no sizes are given: with a program of its own
-for one token."""
 
 
 class Sizes(NamedTuple):
@@ -231,7 +229,9 @@ def main() -> None:
     parser.add_argument("--tokens", default="64", help="of the prompt, several lengths with commas")
     parser.add_argument("--decoded", type=int, default=64)
     parser.add_argument(
-        "--piece", type=int, default=PIECE, help="of the prompt; but for the default one program does all"
+        "--piece",
+        type=int,
+        help="of the prompt, by one program for all; else as language models are compiled by default",
     )
     parser.add_argument("--wall", action="store_true", help="no processor time, for machines that are idle")
     given = parser.parse_args()
@@ -240,8 +240,8 @@ def main() -> None:
     numbers = [int(number) for number in given.threads.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         bundle, began = Path(folder) / "model.tenon", process_time()
-        own = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"}
-        sizes = None if given.piece == PIECE else own
+        sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"} if given.piece else None
+        given.piece = given.piece or tokens_of_run(max(numbers), threaded=True)
         made = tenon.compile(given.model, name="model", target=given.target, threads=max(numbers), shapes=sizes)
         made.save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")

@@ -42,7 +42,7 @@ from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_open_batches
-from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder
+from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder, tokens_of_run
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
@@ -214,7 +214,8 @@ def _compiled(
     read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
     imported = cast(Graph, whole[0]) if read is None else read.graph
     if read is not None and not any(all_shapes) and is_open_decoder(imported):
-        entries = decoder_shapes(imported, chosen.context, sequences=chosen.sequences)
+        chunk = tokens_of_run(compilation.setting.threads, threaded=compilation.target.threaded)
+        entries = decoder_shapes(imported, chosen.context, chunk, chosen.sequences)
         del imported, read  # with their weights
         return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
     if imported.incomplete:

@@ -18,7 +18,7 @@ from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
-from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder
+from tenon.network.graph.decoder_shapes import is_open_decoder
 from tenon.network.graph.size_range import Size
 from tenon.options import Options
 from tenon.runtime.bundle.container import is_container
@@ -321,9 +321,8 @@ def _engine_or_bundle(
 def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
     graph = source.load(progress)
     if is_open_decoder(graph) and not only_speed:
-        entries = decoder_shapes(graph, options.context)
         del graph  # with its weights
-        bundle = tenon.compile(source.model, options, progress=progress, shapes=entries, **source.reading)
+        bundle = tenon.compile(source.model, options, progress=progress, **source.reading)
     else:
         bundle = tenon.compile(weighted(graph) if only_speed else graph, options, progress=progress)
     progress("compile")

@@ -7,12 +7,22 @@ from tenon.network.graph.graph import Graph
 
 CONTEXT, CHUNK = 2048, 64
 """Tokens that the caches have room for, and tokens of a run at most, where nothing else is said."""
+_FEW_THREADS = 8
 
 
 def is_open_decoder(graph: Graph) -> bool:
     """Whether a graph predicts tokens, and the user has not bound its dimensions yet."""
     decodes = graph.text is not None and graph.text.kind == "decoder"
     return decodes and (graph.default_sizes or not all(value.type.bound for value in graph.inputs))
+
+
+def tokens_of_run(threads: int, *, threaded: bool) -> int:
+    """The most tokens of a run of a bundle for so many threads; ``threaded``: its target has threads at all.
+
+    Weights are read and unpacked once for the tokens of a run, which threads share; where many do, a short run is
+    over before they have gained what waiting for each other costs.
+    """
+    return CHUNK if not threaded else 2 * CHUNK if threads <= _FEW_THREADS else 4 * CHUNK
 
 
 def decoder_shapes(
@@ -29,7 +39,7 @@ def decoder_shapes(
         raise InputError(f"{graph.source or graph.name}: it is no language model that predicts tokens")
     room = context or min(text.context or CONTEXT, CONTEXT)
     together = text.image.together if text.image is not None else 0
-    most = min(chunk or max(CHUNK, together), max(room // 2, 1))
+    most = min(max(chunk or CHUNK, together), max(room // 2, 1))
     if room < 2 or most < 1:
         raise InputError(f"context={room}: the caches need room for two tokens at least")
     names = _dimensions(graph, text.ports["tokens"])
