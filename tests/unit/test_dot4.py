@@ -14,7 +14,8 @@ import tenon
 from byte_products import NAMES, interleaved, operands, products
 from compiled import Library, assembled
 from interpret import interpret
-from lowered import Ask, make_site
+from lowered import Ask, make_site, run_site
+from tenon.machine.kernel_ir.text import show
 from tenon.machine.targets import find
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.toolchain.compiler import zig
@@ -143,3 +144,18 @@ def test_gcc_has_a_product_of_avx_vnni(tmp_path: Path) -> None:
         pytest.skip("there is no gcc")
     assembly = assembled(products("dot4", 8), [gcc, *find("x86-64-avx2-vnni").gcc], tmp_path)
     assert re.search(r"vpdpbusd.*%ymm", assembly)
+
+
+@pytest.mark.parametrize(("shape", "pads"), [((1, 16, 2, 13), 0), ((2, 22, 3, 6), 1)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_activations_of_arm_are_words_of_vectors(stride: int, shape: tuple[int, ...], pads: int) -> None:
+    """Four positions are loaded at a time where they are neighbours, and those that are left one by one."""
+    machine, rng, side = find("aarch64-dotprod").machine, np.random.default_rng(1), 1 + 2 * pads
+    x, weights = (rng.integers(-128, 128, each).astype(np.int8) for each in (shape, (20, shape[1], side, side)))
+    bias = rng.integers(-1000, 1000, 20).astype(np.int32)
+    given: list[Array] = [x, weights, bias, np.full(20, 3e-3, np.float32)]
+    conv = IntegerConv("float", 3, scale=0.5, strides=(1, stride), pads=(pads,) * 4)
+    site = make_site(conv, given, machine, (1, 2, 3), Ask(blocked=True, surplus=pads))
+    assert any("dot4_lane3(" in show(step.kernel) for step in conv.lower(site)) == (stride == 1)
+    (got,) = run_site(conv, site, given)
+    np.testing.assert_array_equal(got, conv.evaluate(given)[0])

@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast, cast, op, reduce_lanes, select
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs
 from tenon.machine.kernels.image import Image
@@ -131,6 +131,13 @@ class IntegerConv:
         """The type of activations as ``Machine.fours`` takes them."""
         own = self.conv.x.dtype
         return own if not self.fours(machine) or own in machine.fours else next(iter(machine.fours))
+
+    def takes_words(self, machine: Machine) -> bool:
+        """Whether products take a word each of vectors, of the four channels of neighbouring positions."""
+        own = machine.fours.get(self.conv.x.dtype)
+        words = own is not None and own.operation == "dot4_signed" and machine.lanes == 4 and machine.registers >= 32
+        close = self.conv.stride[1] == 1 and self.conv.x.block == 4 and not by_taps(self.conv, machine)
+        return words and close and self.fours(machine) and not (self.weight_zero or machine.cut_short)
 
     def shifted(self, machine: Machine) -> int:
         """What is added to activations before they are multiplied, so that they are of that type."""
@@ -268,7 +275,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     cut = runs(c, machine, tile.vecs)
     deep = c.x.block // (4 if s.fours(machine) else 2 if s.nibbles else 1)
     shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
-    parts, ws = begin(k, s, shapes, machine)
+    parts, ws = begin(k, s, shapes, machine, in_rows=s.takes_words(machine))
     for r, w, at, size in tiles_of_runs(k, c, machine, tile, ws):
         _tile(parts, r, w, at, size)
     return k.done()
@@ -365,8 +372,37 @@ def _multiply_add(
     """One input channel through one tap into the whole tile; ``place`` is (image, block, row, column, channel)."""
     k, s, (n, block, top, left, channel) = p.k, p.s.conv, place
     lanes = weights[0].type.lanes
+    if p.s.takes_words(p.machine):
+        _multiply_words(p, acc, weights, place, tap, size)
+        return
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
         row, col = read_at(s, (top + i, left + j), tap)
         value = k.let("v", p.value(p.x[n, block, row, col, channel], lanes, flip))
         for t, weight in enumerate(weights):
             acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
+
+
+def _multiply_words(
+    p: IntegerConvContext,
+    acc: Tensor,
+    weights: Sequence[Expr],
+    place: tuple[Index, Index, Index, Index, Index],
+    tap: tuple[Index, Index],
+    size: tuple[int, int],
+) -> None:
+    """The same by words of vectors of four positions; those that are left are loaded one by one."""
+    k, s, (n, block, top, left, _) = p.k, p.s.conv, place
+    lanes = weights[0].type.lanes
+    with k.unroll("p", size[0]) as i:
+        for first in range(0, size[1], 4):
+            row, col = read_at(s, (top + i, left + first), tap)
+            if size[1] - first >= 4:
+                four = k.let("v", Load(p.x.buffer, (n, block, row, col), Type(DType.Q8, 4)))
+                for j in range(4):
+                    for t, weight in enumerate(weights):
+                        acc[i, first + j, t] = op(f"dot4_lane{j}", acc[i, first + j, t], weight, four)
+                continue
+            for j in range(first, size[1]):
+                value = k.let("v", broadcast(p.x[n, block, row, col + j - first], lanes))
+                for t, weight in enumerate(weights):
+                    acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
