@@ -423,6 +423,50 @@ def test_sizes_that_must_be_equal(name: str) -> None:
             as_c(graph, [(feeds(model, other), other)])
 
 
+SKEWS = {
+    "to_positions": (
+        "(float[1,2,S,A] x) => (float[a,b,c,d] y)",
+        "s = Shape(x) two = Constant <value_ints=[2]> () three = Constant <value_ints=[3]> ()"
+        "l = Slice(s, two, three) batch = Constant <value_ints=[1,2]> () one = Constant <value_ints=[1]> ()"
+        "p = Constant <value_ints=[0,0,0,0,0,0,0,1]> () wide = Pad(x, p)"
+        "flat = Constant <value_ints=[1,2,-1]> () r = Reshape(wide, flat) less = Sub(l, one)"
+        "zeros = Constant <value_ints=[0,0,0,0,0]> () q = Concat <axis=0> (zeros, less) f = Pad(r, q)"
+        "more = Add(l, one) double = Add(l, less) t = Concat <axis=0> (batch, more, double) m = Reshape(f, t)"
+        "zero = Constant <value_ints=[0]> () starts = Concat <axis=0> (zero, less)"
+        "ends = Concat <axis=0> (l, double) axes = Constant <value_ints=[2,3]> () y = Slice(m, starts, ends, axes)",
+    ),
+    "to_distances": (
+        "(float[1,2,S,S] x) => (float[a,b,c,d] y)",
+        "s = Shape(x) two = Constant <value_ints=[2]> () three = Constant <value_ints=[3]> ()"
+        "l = Slice(s, two, three) batch = Constant <value_ints=[1,2]> () one = Constant <value_ints=[1]> ()"
+        "less = Sub(l, one) seven = Constant <value_ints=[0,0,0,0,0,0,0]> () p = Concat <axis=0> (seven, less)"
+        "e = Exp(x) wide = Pad(e, p) flat = Constant <value_ints=[1,2,-1]> () r = Reshape(wide, flat)"
+        "a0 = Constant <value_ints=[0,0]> () a1 = Constant <value_ints=[0,0,0]> ()"
+        "q = Concat <axis=0> (a0, l, a1) f = Pad(r, q) double = Add(l, l)"
+        "t = Concat <axis=0> (batch, l, double) m = Reshape(f, t) rest = Constant <value_ints=[1000]> ()"
+        "y = Slice(m, one, rest, three)",
+    ),
+}
+"""Relative positions in attention: rows of another length, of which a part is taken."""
+
+
+@pytest.mark.parametrize("name", SKEWS)
+def test_rows_are_skewed(name: str) -> None:
+    """They are read a row for a row, so that no position is gathered from all elements."""
+    model = parsed(*SKEWS[name])
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "A" if name == "to_positions" else "S"
+    runs = []
+    for seed, n in enumerate((2, 5, 9)):
+        sizes = {"S": n, "A": 2 * n - 1}
+        runs.append((feeds(model, sizes, seed), {name: sizes[name] for name in ("S",)}))
+    shapes: dict[str, Size] = {"S": SIZES["S"]}
+    if name == "to_positions":
+        shapes["A"] = Size("A", 3, 17, parts=(SIZES["S"], SIZES["S"], -1))
+        runs = [(given, {**sizes, "A": 2 * sizes["S"] - 1}) for given, sizes in runs]
+    graph = check(model, shapes, runs)
+    assert [node.op.name for node in graph if node.op.name in ("Gather", "Skew")] == ["Skew"]
+
+
 def sizes_of(model: onnx.ModelProto) -> dict[str, Size]:
     dims = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim}
     return {name: size for name, size in SIZES.items() if name in dims}

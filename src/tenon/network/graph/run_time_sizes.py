@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -36,6 +36,22 @@ EXACT_FLOAT = 1 << 24
 """The first integer beyond which f32 does not have them all."""
 
 Make = Callable[..., Operation]
+
+
+@dataclass(frozen=True)
+class RowsInARow:
+    """The content of a tensor: the rows of ``source`` (of these extents), each filled up with zeros to ``pitch``
+    elements, one row behind the other after ``before`` zeros, and zeros behind the last.
+
+    They are the tensor's last axis, or where there is a ``width`` the last two, in rows of that many elements.
+    """
+
+    source: Value
+    extents: tuple[Expression, ...]
+    pitch: Expression
+    before: Expression
+    width: Expression | None = None
+    flat: bool = False
 
 
 class NodeAdder(Protocol):
@@ -76,6 +92,8 @@ class RunTimeSizes:
         """The inputs of the graph among them."""
         self.filled: dict[Value, dict[int, float]] = {}
         """The numbers that tensors hold beyond their extents along an axis, where these are known."""
+        self.rows: dict[Value, RowsInARow] = {}
+        """Tensors of which is known that they are rows of another one."""
         self.ranges: dict[str, SizeRange] = {}
         """The ranges of inputs that are sizes."""
         self.held: set[Value] = set()

@@ -138,6 +138,8 @@ class GatherND(Operator):
         for axis in range(batch):
             agreed(node, axis)
         node.with_masked(1, node.changing(1), 0)
+        # Indices lie within the extents, so that what computes the data need not compute more of it.
+        node.with_masked(0, [axis for axis in node.changing(0) if batch <= axis < batch + depth], 0)
         return node.same([*places[:-1], *extents[batch + depth :]])
 
     def reference(self, x: Array, indices: Array) -> Array:
@@ -256,6 +258,9 @@ class ScatterND(Scatter):
         for axis in range(depth, node.type(0).rank):
             alike(node, (0, axis), (2, places + axis - depth))
         return [scattered(node, 0)]
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return Reach(axis), None, None
 
     def reference(self, x: Array, indices: Array, updates: Array) -> Array:
         y = x.copy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from tenon.network.graph.graph import Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression, Number, UndecidedError, below, expression, extreme, quotient
+from tenon.network.ops.sized_skews import note_padding, skewed
 
 FARTHEST = 1 << 30
 """A position in a slice that means its end, whatever the extent."""
@@ -36,10 +37,34 @@ def sliced(node: SizedNode) -> Value:
     starts, ends = node.numbers(1, "starts"), node.numbers(2, "ends")
     axes = node.integers(3, "axes") if node.has(3) else list(range(len(starts)))
     steps = node.integers(4, "steps") if node.has(4) else [1] * len(starts)
+    parts = {axis % len(extents): part for axis, *part in zip(axes, starts, ends, strict=True)}
+    rows = node.sizes.rows.get(value)
+    from_first = False
+    if rows is not None and rows.width is not None and steps == [1] * len(parts):
+        first, counts = _ranges(extents, parts)
+        made = skewed(node, first, counts)
+        if made is not None:
+            return made
+        from_first = all(f.known and not f.constant for f in first)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= len(extents)
         value, extents = along(node, value, extents, axis, (start, end, step))
-    return node.state(value, extents)
+    result = node.state(value, extents)
+    if from_first and rows is not None:
+        node.sizes.rows[result] = rows
+    return result
+
+
+def _ranges(
+    extents: Sequence[Expression], parts: Mapping[int, Sequence[Expression]]
+) -> tuple[list[Expression], list[Expression]]:
+    """The first place and the number of places along each axis, for (start, end) of some."""
+    first, counts = [expression(0)] * len(extents), list(extents)
+    for axis, (start, end) in parts.items():
+        extent = extents[axis]
+        first[axis], last = (clamped(position, extent, 0, extent) for position in (start, end))
+        counts[axis] = extreme([last - first[axis], 0], greatest=True)
+    return first, counts
 
 
 def along(
@@ -172,6 +197,11 @@ def padded(node: SizedNode, mode: str) -> Value:
         value = padded_along(node, (value, extents), axis, before, after, (mode, fill))
         extents = [*extents[:axis], extents[axis] + before + after, *extents[axis + 1 :]]
         value = node.state(value, extents)
+    whole = [expression(0)] * (2 * rank)
+    for i, axis in enumerate(axes):
+        whole[axis], whole[rank + axis] = pads[i], pads[i + len(axes)]
+    zeros = mode == "constant" and (fill is None or (fill.data is not None and not fill.data.any()))
+    note_padding(node, value, whole, zeros=zeros)
     return value
 
 

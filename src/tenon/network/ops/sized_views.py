@@ -16,6 +16,7 @@ import numpy as np
 from tenon.network.graph.graph import Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression, UndecidedError, exact, expression, same
+from tenon.network.ops.sized_skews import note_shape
 
 
 def product(extents: Sequence[Expression]) -> Expression:
@@ -168,5 +169,6 @@ def reshaped(node: SizedNode, after: Sequence[Expression]) -> Value:
         done += targets
     if not done or math.prod(done) == 0:
         raise SizeRefusedError("a tensor that never has elements")
-    value = node.whole("Reshape", value, node.ints(*done))
-    return node.state(value, after)
+    result = node.state(node.whole("Reshape", value, node.ints(*done)), after)
+    note_shape(node, result, after)
+    return result
