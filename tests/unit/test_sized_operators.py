@@ -328,6 +328,14 @@ CONTRIB: dict[str, tuple[str, str]] = {
         "(float[2,L,4] x, float[2,M,4] w) => (float[a,b,c] y)",
         "y = com.microsoft.FusedMatMul <transB=1, alpha=0.5> (x, w)",
     ),
+    "one_group": (
+        "(float[1,3,L] x, float[2,3,L,M] v) => (float[a,b,c] y, float[d,e,f,g] z, float[h,i,j] w)",
+        "r = Constant <value_ints = [0,1,-1]> ()"
+        "one = Constant <value = float[1] {2.0}> () o = Constant <value = float[1] {0.5}> ()"
+        "e = Exp(x) s = Shape(e) i = Reshape(e, r) n = InstanceNormalization(i, one, o) y = Reshape(n, s)"
+        "t = Shape(v) k = Reshape(v, r) w = InstanceNormalization(k, one, o) q = Neg(v) p = Reshape(q, r)"
+        "m = InstanceNormalization <epsilon = 0.001> (p, one, o) z = Reshape(m, t)",
+    ),
     "dynamic_quantisation": (
         "(float[2,L,8] x, float[5] b) => (float[a,c,d] y, float[e,f,g] z)",
         "w = Constant <value = uint8[8,5] {" + ",".join(str(37 * i % 256) for i in range(40)) + "}> ()"

@@ -24,6 +24,7 @@ from tenon.formats.importers.onnx.control import CONTROL
 from tenon.formats.importers.onnx.functions import schema as _schema
 from tenon.formats.importers.onnx.gradient import gradient
 from tenon.formats.importers.onnx.node_context import ImportMark, Scope, SubgraphNode, in_order, reads
+from tenon.formats.importers.onnx.plane_norms import without_reshapes
 from tenon.formats.importers.onnx.sized_recurrent import RECURRENT, sized_recurrent
 from tenon.formats.importers.onnx.upgrade import upgrade
 from tenon.formats.model_files.model_file import ModelFile
@@ -232,6 +233,8 @@ class OnnxImporter:
                     scope[tensor.name] = Value(tensor.name)
                 else:
                     scope[tensor.name] = self.tensor(tensor.name, self.overridden(graph, tensor.name, data))
+        if self.writer.sizes.ranges:
+            chosen = without_reshapes(chosen, {*outputs}, self.opset, scope)
         self.nodes(chosen, read, scope)
 
     def nodes(self, chosen: Sequence[NodeProto], read: set[str], scope: Scope) -> None:
