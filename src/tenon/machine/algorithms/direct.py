@@ -27,9 +27,11 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.estimate import (
+    IN_F32,
     Arithmetic,
     arithmetic,
     fits,
+    fits_by_lane,
     overlapped,
     slowest,
     step_time,
@@ -167,7 +169,10 @@ def _ranked(
     for vecs in (v for v in (1, 2, 3, 4, 6, 8) if v <= widest):
         for rows in range(1, min(tall, 8) + 1):
             for cols in range(1, min(wide, 28) + 1):
-                if fits(rows * cols, vecs, machine, loop.arithmetic) or rows * cols * vecs == 1:
+                able = fits(rows * cols, vecs, machine, loop.arithmetic)
+                if machine.by_lane and loop.arithmetic == IN_F32:
+                    able = able and fits_by_lane(rows * cols, vecs, machine)
+                if able or rows * cols * vecs == 1:
                     tile = OutputTile(rows, cols, vecs)
                     time = _image_time(extent, vectors, loop, tile, machine)
                     timed.append((time * (1 + 0.002 * rows), tile))  # wide tiles walk memory in order

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tenon.machine.kernels import lane_products
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import EXCHANGED, deal
@@ -73,6 +74,12 @@ def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) ->
     """Do accumulators, weights and a broadcast value for each operand stay in registers, with one to spare?"""
     folded = machine.folds_broadcast and vecs == a.operands == 1
     return positions * vecs + a.operands * (vecs + (not folded)) <= machine.registers - 2
+
+
+def fits_by_lane(positions: int, vecs: int, machine: Machine) -> bool:
+    """The same where a multiply-add takes a lane of a vector: with the weights of four channels
+    (``kernels.lane_products``)."""
+    return positions * vecs + lane_products.CHANNELS * vecs + 1 <= machine.registers - 1
 
 
 # ------------------------------------------------------------------------------------------ memory and threads

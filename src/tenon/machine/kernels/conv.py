@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -23,6 +23,8 @@ import numpy as np
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike, index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, fma_f16, op
+from tenon.machine.kernels import lane_products
+from tenon.machine.kernels.ahead import Ahead, unrolled
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
@@ -419,8 +421,14 @@ def _micro(p: _ConvContext, t: _ConvTile) -> None:
         for (c, ky, kx, ci), sums in _blocks(p, loops, acc, unroll):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
-            with k.when(*_inside(p, t, ky, kx)), unrolled(k, unroll, round, r.width, ahead) as u:
-                _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
+            plain = s.packed and s.x.dtype is F32 and not p.pairs
+            with k.when(*_inside(p, t, ky, kx)):
+                if plain and lane_products.applies(p.machine, s.x.block, unroll, r.lanes, t.height * t.width):
+                    lane_products.ask(ahead, round, r.width)
+                    _step(p, t, sums, (c + start, ky, kx, Index()), together=True)
+                    continue
+                with unrolled(k, unroll, round, r.width, ahead) as u:
+                    _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
 
     with k.unroll("p", t.height) as row, k.unroll("q", t.width) as col, k.unroll("t", r.vecs) as v:
         # Sums of f16 would have to make room for a bias that is loaded before.
@@ -459,8 +467,10 @@ def _ahead(p: _ConvContext, t: _ConvTile, rounds: int) -> Ahead | None:
     return Ahead(t.w, (t.o + 1, 0, 0, 0, 0), t.turn, p.machine.prefetching(t.of), rounds)
 
 
-def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index]) -> None:
-    """Multiply-add one input channel through one tap into the whole tile."""
+def _step(
+    p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index], *, together: bool = False
+) -> None:
+    """Multiply-add one input channel through one tap into the whole tile; ``together``: all of a block."""
     k, s, r = p.k, p.s, t.run
     c, ky, kx, ch = at
     assert t.w is not None
@@ -477,54 +487,20 @@ def _step(p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, In
         block = c + t.o * r.step + r.first
         if p.pairs == "taps":  # an odd number of taps reads one column more, whose weight is zero
             return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
-        return arithmetic(p.x[t.xn, block, row, col, ch])
+        x = p.x.vec(lane_products.CHANNELS) if together else p.x
+        return arithmetic(x[t.xn, block, row, col, ch])
 
     arithmetic, wide = (_unchanged, _unchanged) if p.halves else (loaded, as_f32)
+    if together:
+        fours = [[k.let("w", wide(w[t.o, c, ky, kx, u, v])) for v in range(r.vecs)] for u in range(s.x.block)]
+        lane_products.multiply_add(k, acc, (t.height, t.width), fours, value)
+        return
     weights = [k.let(f"w{v}", wide(w[place(v, t.o)])) for v in range(r.vecs)]
     multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights, value)
 
 
 def _unchanged(x: Expr) -> Expr:
     return x
-
-
-_LINE = 64
-"""Bytes of a cache line."""
-
-
-@dataclass(frozen=True, eq=False)
-class Ahead:
-    """Weights to prefetch, from ``start`` on.  Each of ``turns`` tiles, of which this is number ``turn``, prefetches
-    its part of them in ``rounds`` rounds, so that these tiles together prefetch every weight once."""
-
-    w: Tensor
-    start: tuple[IndexLike, ...]
-    turn: Index
-    turns: int
-    rounds: int
-
-    def ask(self, number: Index, elements: int) -> None:
-        """Part ``number``, issued by a tile that uses ``elements`` weights between one part and the next."""
-        line = max(1, _LINE // self.w.buffer.type.bytes)
-        each = max(1, -(-elements // (line * self.turns)))
-        for i in range(each):
-            self.w.build.prefetch(self.w, *self.start, (number * each + i) * line)
-
-
-@contextmanager
-def unrolled(k: Builder, unroll: int, round: Index, width: int, ahead: Ahead | None) -> Iterator[Index]:
-    """The ``unroll`` steps of a round, each of which uses ``width`` weights, with the prefetches of ``ahead``.
-
-    Prefetches are spread over the steps where each has one, because few cache misses can be outstanding at a time.
-    """
-    often = ahead is not None and width * ahead.w.buffer.type.bytes >= _LINE * ahead.turns
-    number = round if ahead is None else ahead.turn * ahead.rounds + round
-    if ahead and not often:
-        ahead.ask(number, unroll * width)
-    with k.unroll("u", unroll) as u:
-        if ahead and often:
-            ahead.ask(number * unroll + u, width)
-        yield u
 
 
 def multiply_add(

@@ -13,25 +13,20 @@ The largest error over the RMS of the output, against exact arithmetic on random
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike, index
 from tenon.machine.kernel_ir.loops import Expr, Kernel
-from tenon.machine.kernels.conv import (
-    Ahead,
-    Conv,
-    OutputTile,
-    described,
-    multiply_add,
-    pack,
-    unrolled,
-)
+from tenon.machine.kernels import lane_products
+from tenon.machine.kernels.ahead import Ahead, unrolled
+from tenon.machine.kernels.conv import Conv, OutputTile, described, multiply_add, pack
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -361,16 +356,26 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
     with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", deep // unroll) as ci:
         round, rounds = ((c * kh + ky) * kw + kx) * (deep // unroll) + ci, ins * kh * kw * (deep // unroll)
         ahead = Ahead(p.w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), t.turn, p.machine.prefetching(t.of), rounds)
-        with unrolled(k, unroll, round, vecs * lanes, ahead if p.machine.prefetch else None) as u:
-            ch = ci * unroll + u
-            weights = [k.let(f"w{v}", w[p.group, t.number, t.o, c, ky, kx, ch, v]) for v in range(vecs)]
+        together = lane_products.applies(p.machine, deep, unroll, lanes, math.prod(t.size))
+        x = a.tensor.vec(lanes) if together else a.tensor
 
-            def value(i: Index, j: Index) -> Expr:
-                row = a.row + (t.at[0] + i) * a.stride[0] + ky * s.dilation[0]
-                col = a.col + (t.at[1] + j) * a.stride[1] + kx * s.dilation[1]
-                return a.tensor[a.n, a.block + c, row, col, ch]
+        def value(i: Index, j: Index, ch: Index) -> Expr:
+            row = a.row + (t.at[0] + i) * a.stride[0] + ky * s.dilation[0]
+            col = a.col + (t.at[1] + j) * a.stride[1] + kx * s.dilation[1]
+            return x[a.n, a.block + c, row, col, ch]
 
-            multiply_add(k, p.machine, acc, t.size, lanes, weights, value)
+        def weights(ch: Index) -> list[Expr]:
+            return [k.let(f"w{v}", w[p.group, t.number, t.o, c, ky, kx, ch, v]) for v in range(vecs)]
+
+        asked = ahead if p.machine.prefetch else None
+        if together:
+            lane_products.ask(asked, round, vecs * lanes)
+            fours = [weights(Index((), ch)) for ch in range(deep)]
+            lane_products.multiply_add(k, acc, t.size, fours, partial(value, ch=Index()))
+        else:
+            with unrolled(k, unroll, round, vecs * lanes, asked) as u:
+                ch = ci * unroll + u
+                multiply_add(k, p.machine, acc, t.size, lanes, weights(ch), partial(value, ch=ch))
     per_block = s.y.block // lanes
     with k.unroll("p", t.size[0]) as i, k.unroll("q", t.size[1]) as j, k.unroll("v", vecs) as v:
         vector = t.o * vecs + v

@@ -23,16 +23,8 @@ import numpy as np
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast
-from tenon.machine.kernels.conv import (
-    Ahead,
-    Conv,
-    GroupRun,
-    described,
-    multiply_add,
-    pack,
-    runs,
-    unrolled,
-)
+from tenon.machine.kernels.ahead import Ahead, unrolled
+from tenon.machine.kernels.conv import Conv, GroupRun, described, multiply_add, pack, runs
 from tenon.machine.kernels.cook_toom import Short
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.machine import Machine

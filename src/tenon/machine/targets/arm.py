@@ -17,7 +17,15 @@ _GNU = "aarch64-linux-gnu"
 
 NEON = Target(
     "aarch64",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(replace(DOT4_NARROW, time=3.6),), table=LOOKUP16),
+    Machine(
+        lanes=4,
+        registers=32,
+        block=4,
+        by_lane=True,
+        prefetch=True,
+        products=(replace(DOT4_NARROW, time=3.6),),
+        table=LOOKUP16,
+    ),
     "aarch64-linux-musl",
     "generic",
     about="AArch64 with NEON",
@@ -29,7 +37,7 @@ NEON = Target(
 )
 _DOTPROD = Target(
     "aarch64-dotprod",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(DOT4_SIGNED,), table=LOOKUP16),
+    Machine(lanes=4, registers=32, block=4, by_lane=True, prefetch=True, products=(DOT4_SIGNED,), table=LOOKUP16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod",
     about="AArch64 with NEON and its dot product of bytes (Armv8.2-A)",
@@ -40,7 +48,7 @@ _DOTPROD = Target(
 )
 _FP16 = Target(
     "aarch64-fp16",
-    Machine(lanes=4, registers=32, block=4, prefetch=True, products=(DOT4_SIGNED, FMA), table=LOOKUP16),
+    Machine(lanes=4, registers=32, block=4, by_lane=True, prefetch=True, products=(DOT4_SIGNED, FMA), table=LOOKUP16),
     "aarch64-linux-musl",
     "generic+v8_2a+dotprod+fullfp16",
     about="AArch64 with NEON, its dot product and arithmetic in f16 (Armv8.2-A)",
@@ -56,6 +64,7 @@ _I8MM = Target(
         lanes=4,
         registers=32,
         block=4,
+        by_lane=True,
         prefetch=True,
         products=(DOT4, DOT4_SIGNED, MMLA, MMLA_SIGNED, FMA),
         table=LOOKUP16,
