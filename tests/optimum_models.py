@@ -218,6 +218,9 @@ def sound_encoder(config: WhisperConfig, seed: int = 0) -> bytes:
     x = n.add("Unsqueeze", "input_values", n.given([1]))
     for name, stride in (("conv1", 64), ("conv2", 3), ("conv3", 2)):
         x = n.add("Tanh", n.add("Conv", x, n.weight(f"{name}.weight"), strides=[stride]))
+        if name == "conv1":
+            row, ends = n.add("Reshape", x, n.given([0, 1, -1])), [n.given([k], dtype=np.float32) for k in (1, 0)]
+            x = n.add("Reshape", n.add("InstanceNormalization", row, *ends), n.add("Shape", x))
     x = n.add("Transpose", x, perm=[0, 2, 1])
     count = n.joined(n.extent(x, 1))
     every = n.add("Slice", "attention_mask", n.given(zero), n.given([2**62]), n.given([1]), n.given([384]))

@@ -8,11 +8,17 @@ import pytest
 
 from damage import COUNT, survive, verified
 from onnx_models import classifier, gated
+from optimum_models import sound_encoder
 from ort_models import MODELS, ort_file
 from real import shared
 from tenon.formats import importers
+from tenon.formats.importers.onnx.load import parse
+from tenon.formats.importers.onnx.masks import drop_mask
+from tenon.formats.model_files.model_file import ModelFile
 from tenon.network.graph.bind import ANY_RANK, bind
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.size_range import Size
+from transformer_models import SMALL_WHISPER
 
 MNIST = "models/onnx/mnist/mnist.onnx"
 
@@ -30,6 +36,20 @@ def test_only_model_errors_escape(name: str) -> None:
     else:
         data = (classifier() if name == "classifier" else gated()).SerializeToString()
     assert survive(name, data, loaded_and_bound) > COUNT // 20
+
+
+def without_mask(data: bytes) -> Graph:
+    """An encoder of speech of which the mask is taken out, for sounds of several lengths."""
+    model = parse(ModelFile("encoder_model.onnx", data))
+    drop_mask(model, "attention_mask")
+    count = Size("sound_length", 1024, 4096)
+    return verified(importers.load(model.SerializeToString(), {"input_values": (1, count)}))
+
+
+def test_damaged_encoders_of_speech() -> None:
+    data = sound_encoder(SMALL_WHISPER)
+    assert [v.name for v in without_mask(data).inputs] == ["input_values", "sound_length"]
+    assert survive("sound encoder", data, without_mask) > COUNT // 20
 
 
 @pytest.mark.parametrize("name", ["classifier", "branches", "integers"])

@@ -40,12 +40,12 @@ def drop_mask(model: ModelProto, name: str) -> bool:
 def _of_mask(graph: GraphProto, outside: Set[str]) -> set[str]:
     """The tensors that depend on those of ``outside`` once no scores do."""
     own = set(outside)
-    read_by_softmax = {node.input[0] for node in graph.node if node.op_type == "Softmax"}
+    read_by_softmax = {name for node in graph.node if node.op_type == "Softmax" for name in node.input}
     for node in in_order(graph.node)[0]:
         rest = [name for name in node.input if name not in own]
         if len(rest) == len(node.input) and not _gives_mask(node, own):
             continue
-        if node.op_type == "Add" and len(rest) == 1 and node.output[0] in read_by_softmax:
+        if node.op_type == "Add" and len(rest) == 1 and read_by_softmax.issuperset(node.output):
             node.op_type = "Identity"
             del node.input[:]
             node.input.extend(rest)

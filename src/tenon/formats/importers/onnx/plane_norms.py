@@ -37,18 +37,21 @@ def without_reshapes(nodes: Sequence[NodeProto], wanted: Set[str], opset: int, s
             continue
         first, behind = makers.get(node.input[0]), readers.get(node.output[0], [])
         last = behind[0] if len(behind) == 1 else None
-        if first is None or last is None or {first.op_type, last.op_type} != {"Reshape"}:
+        if first is None or last is None or not (_is_reshape(first) and _is_reshape(last)):
             continue
-        shape, inner = makers.get(last.input[1]) if len(last.input) == 2 else None, {first.output[0], node.output[0]}
-        alone = len(readers[first.output[0]]) == 1 and inner.isdisjoint(wanted)
-        whole = (
-            shape is not None and shape.op_type == "Shape" and not _starts(shape) and shape.input[0] == first.input[0]
-        )
-        row = _integers(first.input[1], makers, scope) if len(first.input) == 2 else None
-        if alone and whole and row in _FLAT:
-            for reshape, type in ((first, "Unsqueeze"), (last, "Squeeze")):
-                changed[id(reshape)] = _moved(reshape, type, opset)
+        shape, inner = makers.get(last.input[1]), {first.output[0], node.output[0]}
+        alone = readers.get(first.output[0]) == [node] and inner.isdisjoint(wanted)
+        whole = shape is not None and shape.op_type == "Shape" and shape.input[:1] == first.input[:1]
+        if shape is None or not alone or not whole or _starts(shape):
+            continue
+        if _integers(first.input[1], makers, scope) in _FLAT:
+            changed[id(first)] = _moved(first, "Unsqueeze", opset)
+            changed[id(last)] = _moved(last, "Squeeze", opset)
     return [new for node in nodes for new in changed.get(id(node), [node])]
+
+
+def _is_reshape(node: NodeProto) -> bool:
+    return node.op_type == "Reshape" and len(node.input) == 2 and len(node.output) == 1
 
 
 def _integers(name: str, makers: Mapping[str, NodeProto], scope: Scope) -> list[int] | None:
