@@ -378,6 +378,8 @@ def rewrite(
     shapes: GivenShapes | None = None,
     values: Values | None = None,
     max: Mapping[str, int] | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
     config: Path | None = None,
     without_weights: bool = False,
     verify: bool = False,
@@ -385,16 +387,16 @@ def rewrite(
     """Write an optimised model: Caffe nets as Caffe, other models as ONNX.  Returns the files and a log.
 
     ``out`` is a folder, or a file whose suffix selects ONNX (.onnx), TFLite (.tflite), tmfile (.tmfile) or Caffe
-    (.prototxt, with the weights next to it).
-    ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be given as ``model`` and then names
-    all files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file can be
-    inspected and timed.  ``verify`` compares the result of every pass with what it was given. Raises ModelError, and
-    InputError for options that do not fit.
+    (.prototxt, with the weights next to it).  ``inputs`` and ``outputs``: tensors at which it is cut, unless it becomes
+    Caffe.  ``config`` is a config.ini of Caffe-Computation-Graph-Optimization; it may also be given as ``model`` and
+    then names all files.  ``without_weights`` keeps the shapes of weights but not their numbers, in ONNX: such a file
+    can be inspected and timed.  ``verify`` compares the result of every pass with what it was given.  Raises
+    ModelError, and InputError for options that do not fit.
     """
     from tenon.formats.exporters.rewrite import WriteRequest, rewritten
 
     place = None if out is None else Path(out)
-    request = WriteRequest(model, place, weights, shapes, values, config, without_weights, limits=max)
+    request = WriteRequest(model, place, weights, shapes, values, config, without_weights, max, inputs, outputs)
     failures = Path.cwd() if verify else None
     result = rewritten(request, partial(passes.optimize, fuse=False, verify=verify, failures=failures))
     write_all(result.files)
@@ -409,8 +411,7 @@ def _planned(
     progress: Progress,
     left: list[Problem],
 ) -> tuple[Graph, Program]:
-    """The optimised graph before layout selection, and its program; ``left`` gets the layers left in floats of 32
-    bits."""
+    """The optimised graph before layout selection, and its program; ``left`` gets the layers left in f32."""
     stored = StoredWeights()
     graph, setting = _prepared(given, compilation, shapes, progress, left, stored=stored)
     program = _plan(graph, setting, name, Weighed(), compilation.ram, progress)
@@ -521,8 +522,7 @@ def _optimised(
     stages: Stages = UNSEEN,
     stored: StoredWeights | None = None,
 ) -> Graph:
-    """``left`` gets the layers that are not computed in the type asked for, and why; ``stored`` how weights are
-    stored."""
+    """``left`` gets the layers not computed in the type asked for, and why; ``stored`` how weights are stored."""
     bound = _bound(given, shapes)
     graph = bound.copy() if bound is given else bound
     names = [v.name for v in graph.outputs]

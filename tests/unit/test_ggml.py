@@ -56,6 +56,23 @@ def test_logits(kind: str, loose: float) -> None:
             np.testing.assert_allclose(decoder.run()["logits"][0, 0], scores, atol=loose * np.abs(right).max())
 
 
+def test_encoder_written_as_onnx(tmp_path: Path) -> None:
+    """The decoder has caches, of which ONNX has no operators: the network is cut before it."""
+    import onnxruntime
+
+    (tmp_path / "whisper.bin").write_bytes(whisper_file(TINY, TENSORS, "f32")[0])
+    failed = command("optimize", "whisper.bin", "-o", "whole.onnx", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "end the model before it with --to" in " ".join(failed.stderr.split())
+    succeeds("optimize", "whisper.bin", "--to", "cross.*", "-o", "encoder.onnx", cwd=tmp_path)
+    session = onnxruntime.InferenceSession((tmp_path / "encoder.onnx").read_bytes())
+    with tenon.open(tenon.compile(tmp_path / "whisper.bin", **ENCODER)) as encoder:
+        ours = encoder.run({"samples": sound()[None]})
+    written = dict(zip(ours, session.run(list(ours), {"samples": sound()[None]}), strict=True))
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, written[name], atol=1e-3)
+
+
 def test_matrices_stay_in_blocks() -> None:
     graph = importers.load(whisper_file(TINY, TENSORS, "q5_0")[0])
     kinds = [node.op.name for node in graph]

@@ -18,11 +18,13 @@ from tenon.cli.groups import with_groups
 from tenon.cli.language_commands import register as register_language_commands
 from tenon.cli.live_options import LiveOptions
 from tenon.cli.option_groups import (
+    Begin,
     BundleOptions,
     Cluster,
     Compiler,
     DeviceOptions,
     DevicesFile,
+    End,
     InspectOptions,
     Json,
     KeyOptions,
@@ -43,7 +45,7 @@ from tenon.cli.option_groups import (
     source_of,
     sources_of,
 )
-from tenon.cli.parse import parse_pairs
+from tenon.cli.parse import parse_list, parse_pairs
 from tenon.cli.program import version as program_version
 from tenon.cli.protection_commands import register
 from tenon.cli.sample_commands import compare_command, evaluate_command, quantize_command, validate_command
@@ -371,6 +373,8 @@ def optimize_command(
     shape: Shape = None,
     value: Value = None,
     limits: Limits = None,
+    begin: Begin = None,
+    end: End = None,
     key: KeyOptions,
     config: Annotated[
         Path | None, typer.Option("--config", help="A config.ini with the optimisation steps for a Caffe net.")
@@ -386,9 +390,10 @@ def optimize_command(
 
     if model.lower().endswith(".ini"):
         rest = {"out": out, "weights": weights, "shape": shape, "value": value, "config": config, "verify": verify}
-        rest |= {"without_weights": without_weights, "limits": limits}
+        rest |= {"without_weights": without_weights, "limits": limits, "begin": begin, "end": end}
         refuse(rest, f"{model} names the files and steps of a Caffe net")
-    source = source_of(model, weights, shape, value, limits=limits)
+    whole = source_of(model, weights, shape, value, limits=limits)
+    source = replace(whole, inputs=parse_list(begin), outputs=parse_list(end))
     rewrite_model(source, out, config, without_weights=without_weights, verify=verify, as_json=printing.json)
 
 

@@ -20,6 +20,8 @@ def rewrite_model(
             shapes=source.shapes,
             values=source.values,
             max=source.limits,
+            inputs=source.inputs,
+            outputs=source.outputs,
             config=config,
             without_weights=without_weights,
             verify=verify,

@@ -57,6 +57,11 @@ Value = Annotated[
     ),
 ]
 _TWO = "The second file (or folder) of a model that has two."
+Begin = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TENSORS", help="Cut the model: start at these tensors, e.g. conv1,scale."),
+]
+End = Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these tensors.")]
 Weights = Annotated[str | None, typer.Option("--weights", "--mmproj", metavar="PATH", help=_TWO)]
 
 
@@ -130,13 +135,8 @@ class Model(KeyOptions):
     sha256: Annotated[
         str | None, typer.Option("--sha256", metavar="DIGEST", help="Expected SHA-256 of the model file.")
     ] = None
-    begin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TENSORS", help="Cut the model: start at these tensors, e.g. conv1,scale."),
-    ] = None
-    end: Annotated[str | None, typer.Option("--to", metavar="TENSORS", help="Cut the model: end at these tensors.")] = (
-        None
-    )
+    begin: Begin = None
+    end: End = None
 
     def source(self) -> ModelArgument:
         whole = source_of(self.model, self.weights, self.shape, self.value, self.sha256, self.limits)

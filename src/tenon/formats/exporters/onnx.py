@@ -197,7 +197,7 @@ class _Writer:
         type = op.name.removeprefix("Direct")
         schema = self.schema(type, node, op, inputs)
         if schema is None:
-            remedy = "write a Caffe net instead, or cut the model before it with outputs"
+            remedy = "end the model before it with --to (in Python: outputs), or write a Caffe net as Caffe"
             self.problems.append(Problem(str(node.origin), f"ONNX has no operator {op.name}", remedy))
             return
         self.opset = max(self.opset, schema.since_version)

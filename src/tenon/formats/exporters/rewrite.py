@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,8 @@ class WriteRequest:
     config: Path | None = None
     without_weights: bool = False
     limits: Mapping[str, int] | None = None
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 @dataclass
@@ -54,13 +56,23 @@ def rewritten(request: WriteRequest, optimise: Callable[[Graph], object]) -> Rew
             raise InputError("--value fixes inputs of nets that become ONNX: give a file that ends in .onnx")
         if request.limits:
             raise InputError("--max bounds numbers of nets that become ONNX: give a file that ends in .onnx")
+        if request.inputs or request.outputs:
+            raise InputError("--from and --to cut nets that become ONNX: give a file that ends in .onnx")
         return _caffe(file, request)
     if request.config is not None:
         raise InputError(f"{request.config}: a configuration is for Caffe nets that become Caffe nets")
     if ending in CAFFE_ENDINGS:
         raise InputError(f"{request.out}: only a Caffe net can become a Caffe net; give a file that ends in .onnx")
     path = _out(request)
-    graph = load(request.model, request.shapes, weights=request.weights, values=request.values, limits=request.limits)
+    graph = load(
+        request.model,
+        request.shapes,
+        request.inputs or None,
+        request.outputs or None,
+        weights=request.weights,
+        values=request.values,
+        limits=request.limits,
+    )
     bound = bind(graph if ending in ("", ".onnx") else unrolled(graph), request.shapes)
     if ending in ENDINGS and ending != ".onnx" and request.without_weights:
         raise InputError(f"{path}: files without weights are ONNX: give a name that ends in .onnx")
