@@ -15,6 +15,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.ops.conv import Conv
+from tenon.network.ops.matmul import MatMul
 
 BY_LANE = find("aarch64-dotprod").machine
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
@@ -42,3 +43,17 @@ def test_lanes_of_vectors(name: str) -> None:
     assert "lane3(" not in single
     np.testing.assert_array_equal(by_lane, expected)
     np.testing.assert_allclose(by_lane, conv.evaluate(given)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("constant", [(1,), ()])
+def test_matrices_in_rows(constant: tuple[int, ...]) -> None:
+    """Of a constant matrix and of two that only a run knows."""
+    rng = np.random.default_rng(3)
+    given: list[Array] = [rng.standard_normal(each).astype(np.float32) for each in ((2, 7, 24), (2, 24, 18))]
+    results = list[Array]()
+    for machine in (BY_LANE, replace(BY_LANE, by_lane=False)):
+        site = make_site(MatMul(), given, machine, constant)
+        assert any("lane3(" in show(step.kernel) for step in MatMul().lower(site)) == machine.by_lane
+        results.append(run_site(MatMul(), site, given)[0])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_allclose(results[0], given[0] @ given[1], rtol=1e-4, atol=1e-4)

@@ -421,11 +421,11 @@ def _micro(p: _ConvContext, t: _ConvTile) -> None:
         for (c, ky, kx, ci), sums in _blocks(p, loops, acc, unroll):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
-            plain = s.packed and s.x.dtype is F32 and not p.pairs
+            plain = s.x.dtype is F32 and not p.pairs
             with k.when(*_inside(p, t, ky, kx)):
                 if plain and lane_products.applies(p.machine, s.x.block, unroll, r.lanes, t.height * t.width):
                     lane_products.ask(ahead, round, r.width)
-                    _step(p, t, sums, (c + start, ky, kx, Index()), together=True)
+                    _step(p, t, sums, (c + start, ky, kx, ci), together=True)
                     continue
                 with unrolled(k, unroll, round, r.width, ahead) as u:
                     _step(p, t, sums, (c + start, ky, kx, ci * unroll + u))
@@ -470,15 +470,16 @@ def _ahead(p: _ConvContext, t: _ConvTile, rounds: int) -> Ahead | None:
 def _step(
     p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index], *, together: bool = False
 ) -> None:
-    """Multiply-add one input channel through one tap into the whole tile; ``together``: all of a block."""
+    """Multiply-add one input channel through one tap into the whole tile; ``together``: four channels, of which ``at``
+    has the number."""
     k, s, r = p.k, p.s, t.run
     c, ky, kx, ch = at
     assert t.w is not None
     w = t.w.vec(r.lanes)
 
-    def place(v: int, o: Index) -> tuple[IndexLike, ...]:
+    def place(v: int, ch: Index) -> tuple[IndexLike, ...]:
         if s.packed:
-            return o, c, ky, kx, ch, v
+            return t.o, c, ky, kx, ch, v
         return t.wn, c * s.x.block + ch, t.channel // r.lanes + v
 
     def value(i: Index, j: Index) -> Expr:
@@ -492,10 +493,11 @@ def _step(
 
     arithmetic, wide = (_unchanged, _unchanged) if p.halves else (loaded, as_f32)
     if together:
-        fours = [[k.let("w", wide(w[t.o, c, ky, kx, u, v])) for v in range(r.vecs)] for u in range(s.x.block)]
+        numbers = [ch * lane_products.CHANNELS + u for u in range(lane_products.CHANNELS)]
+        fours = [[k.let("w", wide(w[place(v, number)])) for v in range(r.vecs)] for number in numbers]
         lane_products.multiply_add(k, acc, (t.height, t.width), fours, value)
         return
-    weights = [k.let(f"w{v}", wide(w[place(v, t.o)])) for v in range(r.vecs)]
+    weights = [k.let(f"w{v}", wide(w[place(v, ch)])) for v in range(r.vecs)]
     multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights, value)
 
 

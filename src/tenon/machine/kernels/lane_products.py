@@ -20,7 +20,7 @@ CHANNELS = 4
 def applies(machine: Machine, block: int, unroll: int, lanes: int, positions: int) -> bool:
     """Whether steps of ``unroll`` channels of blocks of ``block`` are multiplied so, by vectors of ``lanes`` channels,
     for several positions."""
-    return machine.by_lane and block == unroll == lanes == CHANNELS and positions > 1
+    return machine.by_lane and unroll == lanes == CHANNELS and block % CHANNELS == 0 and positions > 1
 
 
 def ask(ahead: Ahead | None, round: Index, width: int) -> None:

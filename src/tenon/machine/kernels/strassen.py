@@ -370,8 +370,8 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
         asked = ahead if p.machine.prefetch else None
         if together:
             lane_products.ask(asked, round, vecs * lanes)
-            fours = [weights(Index((), ch)) for ch in range(deep)]
-            lane_products.multiply_add(k, acc, t.size, fours, partial(value, ch=Index()))
+            fours = [weights(ci * unroll + u) for u in range(unroll)]
+            lane_products.multiply_add(k, acc, t.size, fours, partial(value, ch=ci))
         else:
             with unrolled(k, unroll, round, vecs * lanes, asked) as u:
                 ch = ci * unroll + u
