@@ -34,6 +34,10 @@ from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.vector_product import VectorBlock, depth
 
+_LONGER = 1.4
+"""How many times what tiles of floats would take, against estimates of matrix units: of 16 layers on an H100
+(``bench/gpu_tiles.py``)."""
+
 
 def _applies(problem: Problem, machine: Machine) -> bool:
     alone = len(problem) == 1 and machine.launch is not None and not in_floats(problem)
@@ -76,7 +80,7 @@ class IntegerTiled(float_tiled.Tiled):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = _words(problem), self.tile
         assert machine.launch is not None
-        time = float_tiled.cycles(s, tile, machine.launch, _rate(machine))
+        time = _LONGER * float_tiled.cycles(s, tile, machine.launch, _rate(machine))
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
         return Cost(time / DEVICE_CYCLES, 4 * words)
 

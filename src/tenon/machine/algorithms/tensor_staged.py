@@ -48,7 +48,7 @@ _STEP, _CHAIN, _MEETING = 250, 35, 7000
 there, and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not chosen
 unless it is measured (``bench/gpu_tiles.py``)."""
 
-_CHUNK, _FLAT = 16, 64
+_CHUNK, _FLAT = 16, 40
 """Cycles in which a unit issues the copies of a thread's part, with the places that it computes: of the groups of one
 tap or a few, and where each group has a tap of its own (``Depth.flat``)."""
 
