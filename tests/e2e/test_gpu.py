@@ -51,7 +51,11 @@ from tenon.machine.kernels.group_rows import softmax_groups
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.integer_separable import integer_separable
+from tenon.machine.kernels.integer_staged import WordTile
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
+from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
 from tenon.machine.kernels.tensor_staged import StagedTile, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile, tensor_tiled
@@ -307,6 +311,41 @@ def in_one_launch(dtype: DType, kernel: int, stride: int, tile: GroupTile, run: 
     call.expected[:] = [view.copy() for view in call.before]
     interpret(made, call.expected)
     return call
+
+
+def bytes_in_one_launch(tile: WordTile, run: int) -> Launched:
+    """The same of bytes whose zero point is not 0."""
+    x, y = (Image(1, channels, 6, 8, 4, dtype=DType.I8) for channels in (20, 12))
+    window = {"kernel": (3, 3), "top": 1, "left": 1, "groups": 20}
+    kernel = Requantize("float", -5, -128, 127, DType.I8, ("factor",))
+    first, second = (
+        IntegerConv(replace(s, bias=True, weights=DType.I8), kernel, (DType.F32,), (False,), narrow=True, fill=-7)
+        for s in (Conv(x, x, **window), Conv(x, y))  # type: ignore[arg-type]
+    )
+    made, rng = integer_separable(first, second, tile, run), np.random.default_rng(0)
+    arrays = list[np.ndarray]()
+    for b in made.params:
+        count = np.prod([extent.const for extent in b.shape])
+        words = rng.integers(-(1 << 31), 1 << 31, count).astype(np.int32)
+        words >>= 16 * (b.shape[0].const in (12, 20))  # of a bias
+        arrays.append(rng.uniform(0.001, 0.002, count).astype(np.float32) if b.type.dtype is DType.F32 else words)
+    call = Launched("depthwise and 1x1 of bytes", made, arrays, [])
+    call.expected[:] = [view.copy() for view in call.before]
+    interpret(made, call.expected)
+    return call
+
+
+def test_depthwise_and_1x1_convolutions_of_bytes_in_one_launch() -> None:
+    if reason := why_not("cuda"):
+        pytest.skip(reason)
+    calls = [
+        bytes_in_one_launch(WordTile(32, 16, 8, 16, 16, 1, 2), 2),
+        bytes_in_one_launch(WordTile(32, 32, 16, 16, 16, 1, 2), 4),
+    ]
+    launch(calls, "cuda")
+    for call in calls:
+        np.testing.assert_array_equal(call.after[-1], call.expected[-1])
+        assert len(np.unique(call.after[-1])) > 10
 
 
 def test_depthwise_and_1x1_convolutions_in_one_launch(device: str) -> None:

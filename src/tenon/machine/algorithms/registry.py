@@ -15,6 +15,7 @@ from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_inner_products import IntegerInnerProducts
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
+from tenon.machine.algorithms.integer_separable import IntegerSeparable
 from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
@@ -72,6 +73,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorStaged,
     TensorWarpgroups,
     IntegerStaged,
+    IntegerSeparable,
     TileProducts,
     TilePatches,
     TileMatrices,

@@ -31,14 +31,14 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.separable_tiled import runs_of, separable_staged, separable_tiled, supported, unrolled
 from tenon.machine.kernels.tensor_staged import StagedTile, pack
 
-_ISSUED = 128
+ISSUED = 128
 """Instructions of threads that a unit issues in a cycle."""
 
-_LOAD, _RESULT, _PART = 10, 4, 40
+LOAD, RESULT, PART = 10, 4, 40
 """Instructions of a load of four elements and its tests, of a result that is finished and stored, and of what a thread
 does besides."""
 
-_WAITS, _AGAIN = 1, 0.2
+WAITS, AGAIN = 1, 0.2
 """Waits for memory of a part besides one for each row of taps, and what they take longer for each further block that
 reads the same: upper bounds from pairs on an H100 (``bench/gpu_tiles.py``), as loads of all rows are issued at once."""
 
@@ -135,10 +135,10 @@ def cycles(first: Conv, second: Conv, tile: GroupTile, run: int, launch: Launch)
 def _depthwise(first: Conv, tile: GroupTile, run: int, across: int) -> ComputedImage:
     """How long a block computes the depthwise results of a step, as ``across`` blocks do for other output channels."""
     columns = touched(run, 1, first.kernel, first.stride, first.dilation) if unrolled(first, run) else first.kernel[1]
-    loads = first.kernel[0] * (columns + first.kernel[1]) * _LOAD
-    each = loads + run * FOUR * (first.taps + _RESULT) + _PART
+    loads = first.kernel[0] * (columns + first.kernel[1]) * LOAD
+    each = loads + run * FOUR * (first.taps + RESULT) + PART
     parts = tile.k * tile.m / (FOUR * run)
     turns = -(-parts // tile.threads)  # threads without a part wait for the others
-    issued = turns * tile.threads * each / _ISSUED
-    waits = turns * (_WAITS + (first.kernel[0] if unrolled(first, run) else first.taps))
-    return ComputedImage(issued, waits * DEVICE_LATENCY * (1 + _AGAIN * (across - 1)) + issued)
+    issued = turns * tile.threads * each / ISSUED
+    waits = turns * (WAITS + (first.kernel[0] if unrolled(first, run) else first.taps))
+    return ComputedImage(issued, waits * DEVICE_LATENCY * (1 + AGAIN * (across - 1)) + issued)

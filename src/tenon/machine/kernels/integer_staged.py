@@ -23,7 +23,7 @@ from tenon.network.graph.types import I32, DType
 OPERATIONS = {DType.I8: "mma_i8_k32", DType.U8: "mma_u8_k32"}
 WORDS = 8
 """Words of an instruction: 32 products."""
-_UNITS = {
+UNITS = {
     dtype: MatrixUnit(OPERATIONS[dtype], WORDS, 2, I32, partial(op, name))
     for dtype, name in ((DType.I8, "dot4_signed"), (DType.U8, "dot4"))
 }
@@ -61,5 +61,5 @@ def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
         if tile.splits > 1
         else partial(integer_tiled.store, IntegerEnds.params(k, s, y_words=integer_tiled.by_words(s.conv)))
     )
-    add_products(k, c, tile, _UNITS[s.conv.x.dtype], (x, w), into, staged=True, fill=integer_tiled.repeated(s.fill))
+    add_products(k, c, tile, UNITS[s.conv.x.dtype], (x, w), into, staged=True, fill=integer_tiled.repeated(s.fill))
     return k.done()

@@ -154,7 +154,7 @@ class _DepthwiseSource:
         units = self.first.y.blocks
         with own_parts(self.p, self.parts) as (e, part):
             block = step * self.p.depth.groups + part // self.each
-            (image, row, col), within = self.place(part % self.each)
+            (image, row, col), within = place_of_part(self.p, self.first, self.run, part % self.each)
             facts = [*within, *([units - 1 - block] if units % self.p.depth.groups else [])]
             for q, lane in _elements(self.run):
                 self.sums[e, q, lane] = 0.0
@@ -166,17 +166,6 @@ class _DepthwiseSource:
                 for q, lane in _elements(self.run):
                     total = self.sums[e, q, lane]
                     self.sums[e, q, lane] = self.first.epilogue(total if bias is None else total + bias[lane])
-
-    def place(self, number: Index) -> tuple[tuple[Index, Index, Index], list[Index]]:
-        """The image, row and column of the first position of a part of the block's, and what is negative past the last
-        one."""
-        first, run = self.first, self.run
-        height, width = first.extent[0], first.extent[1] // run
-        total = positions(self.p.s) // run
-        at = self.p.down * self.each + number
-        line = at // width
-        image, row = (line // height, line % height) if first.y.n > 1 else (Index(), line)
-        return (image, row, at % width * run), [total - 1 - at] if total % self.each else []
 
     def add_unrolled(self, e: Index, at: tuple[Index, Index], first: tuple[Index, Index]) -> None:
         """Compute a part of the image and block ``at``, whose first position is ``first``: all loads are on their way
@@ -228,6 +217,19 @@ class _DepthwiseSource:
             values = [stored(self.sums[e, q, lane], p.dtype) for lane in range(FOUR)]
             where = p.x_place(stage, part // self.each, part % self.each * self.run + q)
             p.k.store(p.xs.buffer, where, vector4(*values))
+
+
+def place_of_part(
+    p: GroupContext, first: Conv, run: int, number: Index
+) -> tuple[tuple[Index, Index, Index], list[Index]]:
+    """The image, row and column of the first of ``run`` positions of a part of the block's, and what is negative past
+    the last part."""
+    height, width, each = first.extent[0], first.extent[1] // run, p.tile.m // run
+    total = positions(p.s) // run
+    at = p.down * each + number
+    line = at // width
+    image, row = (line // height, line % height) if first.y.n > 1 else (Index(), line)
+    return (image, row, at % width * run), [total - 1 - at] if total % each else []
 
 
 def _elements(run: int) -> Iterator[tuple[int, int]]:

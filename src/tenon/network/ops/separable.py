@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tenon.machine.algorithms.base import Algorithm, Problem, Stage
+from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.algorithms.registry import candidates
 from tenon.machine.kernels.image import Image, identity
 from tenon.network.graph.graph import Array, Value
@@ -30,6 +31,7 @@ from tenon.network.ops.base import (
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.elementwise import Apply
 from tenon.network.ops.fused import Fused
+from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.patch import Patch, Span
 from tenon.network.ops.pointwise import Add
 from tenon.network.ops.reach import Operands, Reaches
@@ -38,7 +40,8 @@ from tenon.network.ops.reach import Operands, Reaches
 @register
 @dataclass(frozen=True)
 class SeparableConv(Operator):
-    """``second``, a 1x1 Conv, of the result of ``first``, a depthwise Conv of the first ``count`` inputs.
+    """``second``, a 1x1 Conv, of the result of ``first``, a depthwise Conv of the first ``count`` inputs; or both an
+    IntegerConv.
 
     Either may be Fused.  The inputs of ``second`` but its first follow those of ``first``.
     """
@@ -106,8 +109,12 @@ class SeparableConv(Operator):
     def stages(self, site: Site) -> tuple[Stage, Stage]:
         """Both convolutions in their context; operands are inputs of the fused node."""
         first, second = self.sites(site)
-        (one, _), (two, extras) = _stage(self.first, first), _stage(self.second, second)
-        return one, replace(two, operands=tuple(Input(i + self.count - 1) for i in extras))
+        one, two = _stage(self.first, first), _stage(self.second, second)
+        return one, replace(two, operands=tuple(map(self.moved, two.operands)))
+
+    def moved(self, arg: Arg) -> Arg:
+        """An operand of ``second`` as one of this operator."""
+        return Input(arg.i + self.count - 1) if isinstance(arg, Input) else arg
 
     def problem(self, site: Site) -> Problem:
         """Both without halos and epilogues."""
@@ -116,8 +123,10 @@ class SeparableConv(Operator):
         def plain(image: Image) -> Image:
             return Image(image.n, image.channels, image.h, image.w, block, dtype=image.dtype)
 
-        convs = (stage.conv for stage in self.stages(site))
-        return tuple(replace(s, x=plain(s.x), y=plain(s.y), epilogue=identity) for s in convs)
+        stages = self.stages(site)
+        plains = (replace(s.conv, x=plain(s.conv.x), y=plain(s.conv.y), epilogue=identity) for s in stages)
+        integers = isinstance(stages[0], IntegerStage)  # what is fused to them does not change what they cost
+        return tuple(replace(s, operands=(), clear=False) if integers else s for s in plains)
 
     def layouts(self, site: Site) -> Layouts:
         first, second = self.sites(site)
@@ -162,7 +171,7 @@ class SeparableConv(Operator):
         whole = Scratch("between", first.output.nbytes)
 
         def moved(arg: Arg) -> Arg:
-            return whole if arg == Input(0) else Input(arg.i + self.count - 1) if isinstance(arg, Input) else arg
+            return whole if arg == Input(0) else self.moved(arg)
 
         before = [
             Step(s.kernel, tuple(whole if isinstance(a, Output) else a for a in s.args))
@@ -197,8 +206,11 @@ def _middle(op: SeparableConv, inputs: Sequence[TensorType | None]) -> TensorTyp
     return op.first.infer([None if t is None else Value("x", t) for t in inputs[: op.count]])[0]
 
 
-def _stage(op: Operator, site: Site) -> tuple[Stage, tuple[int, ...]]:
-    """The convolution, and which inputs its epilogue reads."""
+def _stage(op: Operator, site: Site) -> Stage:
+    """The convolution, whose operands are inputs of its own site."""
     base, site = (op.base, op.inner(site)) if isinstance(op, Fused) else (op, site)
+    if isinstance(base, IntegerConv):
+        assert site.constants[1] is not None
+        return base.stage(site, base.described(site, Image.of(site.input(0)), Image.of(site.output)), site.constants[1])
     assert isinstance(base, Conv)
-    return base.stage(site), site.extras
+    return replace(base.stage(site), operands=tuple(map(Input, site.extras)))

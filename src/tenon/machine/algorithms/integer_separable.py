@@ -1,0 +1,122 @@
+"""A depthwise convolution of bytes and the 1x1 convolution of its result in one launch (``kernels.integer_separable``).
+
+It is offered where it takes less time by estimate than two launches, each by its best algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import ClassVar, Self
+
+from tenon.machine.algorithms.base import (
+    Algorithm,
+    Cost,
+    Limits,
+    Output,
+    Problem,
+    Stage,
+    Step,
+    Weights,
+    in_floats,
+)
+from tenon.machine.algorithms.depthwise import touched
+from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_LATENCY, DEVICE_LAUNCH, ComputedImage
+from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
+from tenon.machine.algorithms.integer_staged import IntegerStaged
+from tenon.machine.algorithms.integers import IntegerStage
+from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, PART, WAITS
+from tenon.machine.algorithms.tensor_staged import staged_cycles, tiles
+from tenon.machine.kernel_ir.spaces import Launch
+from tenon.machine.kernels import integer_depthwise_items, integer_staged
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.fours import FOUR
+from tenon.machine.kernels.group_tiles import Depth, in_words
+from tenon.machine.kernels.integer_separable import integer_separable, supported
+from tenon.machine.kernels.integer_staged import WordTile
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.separable_tiled import runs_of
+
+_TAP, _RESULT = 3, 14
+"""Instructions of a product of two bytes, and of a result that is requantised and becomes part of a word."""
+
+
+@dataclass(frozen=True)
+class IntegerSeparable(Algorithm):
+    """By tiles of ``tile`` of the 1x1 convolution; a thread computes ``run`` depthwise results of a row at once."""
+
+    tile: WordTile
+    run: int
+    name: ClassVar[str] = "integer-separable"
+    offered: ClassVar[int] = 8
+
+    @classmethod
+    def applies(cls, problem: Problem, machine: Machine) -> bool:
+        if len(problem) != 2 or machine.launch is None or not machine.launch.copies or in_floats(problem):
+            return False
+        first, second = problem
+        return supported(first, second, machine)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        assert machine.launch is not None
+        (first, second), launch = problem, machine.launch
+        alone = [
+            kind.candidates((s,), machine, limits, 1)[0].cost((s,), machine).time
+            for kind, s in ((IntegerDepthwiseItems, first), (IntegerStaged, second))
+        ]
+        apart = sum(alone) * DEVICE_CYCLES + DEVICE_LAUNCH
+        listed = _ranked(first, second, machine)[:count]
+        return [cls(tile, run) for tile, run in listed if cycles(first, second, tile, run, launch) < apart]
+
+    @classmethod
+    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
+        return cls(WordTile(**{field.name: numbers[field.name] for field in fields(WordTile)}), numbers["run"])
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        return {**asdict(self.tile), "run": self.run}
+
+    @property
+    def packing(self) -> tuple[str | int, ...]:
+        return self.name, self.tile.n, self.tile.k
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        (first, second), tile = problem, self.tile
+        assert machine.launch is not None
+        words = Depth.of(in_words(second), tile.k).steps * tile.k * -(-second.padded // tile.n) * tile.n
+        time = cycles(first, second, tile, self.run, machine.launch)
+        return Cost(time / DEVICE_CYCLES, 4 * words + first.padded * first.taps)
+
+    def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
+        first, second = stages
+        assert isinstance(first, IntegerStage)
+        assert isinstance(second, IntegerStage)
+        taps = Weights(integer_depthwise_items.pack(first.constant, first.described))
+        packed = Weights(integer_staged.pack(second.constant, second.described, self.tile))
+        kernel = integer_separable(first.described, second.described, self.tile, self.run)
+        return [Step(kernel, (first.left, taps, *first.operands, packed, *second.operands, Output()))]
+
+
+@lru_cache(maxsize=1024)
+def _ranked(first: Conv, second: Conv, machine: Machine) -> list[tuple[WordTile, int]]:
+    """All tiles that the machine can run, and positions of a thread, the least time first."""
+    launch, space = machine.launch, machine.space("shared")
+    if launch is None or space is None:
+        return []
+    every = tiles(in_words(second), launch, WordTile, space.bytes)
+    able = [tile for tile in every if isinstance(tile, WordTile) and tile.splits == 1 and tile.shared <= space.bytes]
+    listed = [(tile, run) for tile in able for run in runs_of(first) if tile.m % run == 0]
+    return sorted(listed, key=lambda each: cycles(first, second, each[0], each[1], launch))
+
+
+def cycles(first: Conv, second: Conv, tile: WordTile, run: int, launch: Launch) -> float:
+    """Cycles of a device until both are computed."""
+    columns = touched(run, 1, first.kernel, first.stride, first.dilation)
+    loads = first.kernel[0] * (columns + first.kernel[1]) * LOAD
+    each = loads + run * FOUR * (first.taps * _TAP + _RESULT) + PART
+    turns = -(-tile.k * tile.m // run // tile.threads)  # threads without a part wait for the others
+    issued, across = turns * tile.threads * each / ISSUED, -(-second.padded // tile.n)
+    waits = turns * (WAITS + first.kernel[0]) * DEVICE_LATENCY * (1 + AGAIN * (across - 1))
+    return staged_cycles(in_words(second), tile, launch, ComputedImage(issued, waits + issued))
