@@ -26,7 +26,7 @@ from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_LATENCY, DEV
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integers import IntegerStage
-from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, PART, WAITS
+from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, LONGEST, PART, WAITS
 from tenon.machine.algorithms.tensor_staged import staged_cycles, tiles
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import integer_depthwise_items, integer_staged
@@ -107,6 +107,7 @@ def _ranked(first: Conv, second: Conv, machine: Machine) -> list[tuple[WordTile,
         return []
     every = tiles(in_words(second), launch, WordTile, space.bytes)
     able = [tile for tile in every if isinstance(tile, WordTile) and tile.splits == 1 and tile.shared <= space.bytes]
+    able = [tile for tile in able if tile.k * tile.bytes <= LONGEST]
     listed = [(tile, run) for tile in able for run in runs_of(first) if tile.m % run == 0]
     return sorted(listed, key=lambda each: cycles(first, second, each[0], each[1], launch))
 

@@ -38,6 +38,9 @@ LOAD, RESULT, PART = 10, 4, 40
 """Instructions of a load of four elements and its tests, of a result that is finished and stored, and of what a thread
 does besides."""
 
+LONGEST = 128
+"""Bytes of a step, for which estimates are right: in longer ones threads wait for what they compute."""
+
 WAITS, AGAIN = 1, 0.2
 """Waits for memory of a part besides one for each row of taps, and what they take longer for each further block that
 reads the same: upper bounds from pairs on an H100 (``bench/gpu_tiles.py``), as loads of all rows are issued at once."""
@@ -120,6 +123,7 @@ def _ranked(first: Conv, second: Conv, machine: Machine, kind: type[GroupTile]) 
         return []
     every = staged_tiles(second, launch, kind, space.bytes) if issubclass(kind, StagedTile) else tiles(second, launch)
     able = [tile for tile in every if tile.splits == 1 and tile.shared <= space.bytes]
+    able = [tile for tile in able if not isinstance(tile, StagedTile) or tile.k * tile.bytes <= LONGEST]
     listed = [(tile, run) for tile in able for run in runs_of(first) if tile.m % run == 0]
     return sorted(listed, key=lambda each: cycles(first, second, each[0], each[1], launch))
 

@@ -1,8 +1,9 @@
 """Convolution and matrix product of 16-bit floats by a matrix unit, with copies in stages (``kernels.tensor_staged``).
 
 Copies are on their way while a block computes, so that the time of a step is that of arithmetic, of shared memory or
-of what arrives, whichever is longest; memory's latency counts once.  Small results are cut into parts of the products:
-of a cluster's blocks, where the machine has clusters, or of separate blocks and a second launch.
+of what arrives, whichever is longest; memory's latency counts once, and in each step where a block has two stages.
+Small results are cut into parts of the products: of a cluster's blocks, where the machine has clusters, or of separate
+blocks and a second launch.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ _SUMS = 128
 _REGISTERS, _OTHERS = 64 << 10, 64
 """Registers of a unit, and those of a thread besides its sums."""
 
-_STEP, _CHAIN, _MEETING = 250, 35, 7000
-"""Cycles of a step in which a block waits for its threads and computes places, of an instruction until its sums are
-there, and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not chosen
-unless it is measured (``bench/gpu_tiles.py``)."""
+_STEP, _OTHER_STEP, _CHAIN, _MEETING = 150, 250, 35, 7000
+"""Cycles of a step in which a block waits for its threads and computes places, the same where groups of a step have
+taps of their own or it computes the image, of an instruction until its sums are there (the first fitted to 18 layers on
+an H100), and what a launch of clusters takes longer: on an H100 more than a second launch, which is why it is not
+chosen unless it is measured (``bench/gpu_tiles.py``)."""
 
 _CHUNK, _FLAT = 16, 40
 """Cycles in which a unit issues the copies of a thread's part, with the places that it computes: of the groups of one
@@ -146,12 +148,21 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     ) / tile.threads
     issued = warps * copies * _CHUNK / 4
     busy = max(multiplies, loads, arrives) + issued + image.issued
-    alone = _STEP + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16) + copies * _CHUNK + image.alone
+    alone = (
+        (_OTHER_STEP if depth.flat or image.issued else _STEP)
+        + tile.instructions * (_CHAIN + tile.rows * tile.cols / 16)
+        + copies * _CHUNK
+        + image.alone
+    )
+    first = 0.0  # what the first step waits for
     if not is_staged(s):
         alone += DEVICE_LATENCY  # each step waits for what it copies
+    elif not image.issued:
+        first = arrives
+        alone = max(alone, (DEVICE_LATENCY + arrives) * (tile.stages == 2))
     full, rest = divmod(each, together)
     waves = [together] * full + [rest] * (rest > 0)
-    time = sum(steps * max(busy * blocks_at_once, alone) + DEVICE_LATENCY + DEVICE_ENDS for blocks_at_once in waves)
+    time = sum(steps * max(busy * n, alone) + first * n + DEVICE_LATENCY + DEVICE_ENDS for n in waves)
     if tile.splits > 1 and tile.cluster:
         time += _MEETING + 60 * tile.splits
     elif tile.splits > 1:
