@@ -31,12 +31,13 @@ from tenon.machine.kernels import integer_tiled, integer_vector
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words, sums_shape
 from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.integer_staged import OPERATIONS
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.vector_product import VectorBlock, depth
 
 _LONGER = 1.4
-"""How many times what tiles of floats would take, against estimates of matrix units: of 16 layers on an H100
-(``bench/gpu_tiles.py``)."""
+"""How many times what tiles of floats would take, where estimates of a matrix unit are compared with it: of 16 layers
+on an H100 (``bench/gpu_tiles.py``)."""
 
 
 def _applies(problem: Problem, machine: Machine) -> bool:
@@ -80,7 +81,9 @@ class IntegerTiled(float_tiled.Tiled):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = _words(problem), self.tile
         assert machine.launch is not None
-        time = _LONGER * float_tiled.cycles(s, tile, machine.launch, _rate(machine))
+        time = float_tiled.cycles(s, tile, machine.launch, _rate(machine))
+        if machine.has(OPERATIONS[problem[0].x.dtype]):
+            time *= _LONGER
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
         return Cost(time / DEVICE_CYCLES, 4 * words)
 
