@@ -97,6 +97,8 @@ class DeviceC(CLike):
             *(f"lane{i}" for i in range(4)),
             "dot4",
             "dot4_signed",
+            "bytes_left4",
+            "bytes_right4",
         }
     )
     """The operations of ``loops.OPS`` that it can print."""
