@@ -29,6 +29,7 @@ from tenon.machine.kernels.block_sums import (
     BlockSums,
     TileRows,
     by_blocks,
+    by_pairs,
     each_row,
     holds_rows,
     packing,
@@ -48,7 +49,8 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     wide = machine.registers >= 32
     narrow = wide and machine.lanes == 4  # a vector of sums takes a broadcast for four results only
     if s.rows == 1:
-        rows, vectors = 1, _balanced(panels, 4 if narrow else 2, machine.threads)
+        width = 4 if narrow else 3 if by_pairs(machine) else 2
+        rows, vectors = 1, _balanced(panels, width, machine.threads)
     elif wide and not narrow and s.weights.fine == HALF:
         rows, vectors = 5, 1  # as there are two sums for each result
     else:

@@ -62,8 +62,9 @@ class BlockProduct:
 
 def packing(format: str, machine: Machine) -> BlockPacking:
     """How a machine wants weights to lie: on devices, neighbouring threads read the rows of a panel."""
-    lanes = machine.lanes if machine.launch is None else SIDE
-    return BlockPacking(FORMATS[format], lanes, product_unit(machine) != "dot4")
+    f, lanes = FORMATS[format], machine.lanes if machine.launch is None else SIDE
+    signed = product_unit(machine) != "dot4" and (f.bits == 8 or not by_pairs(machine))
+    return BlockPacking(f, lanes, signed)
 
 
 def product_unit(machine: Machine) -> str:
@@ -78,12 +79,19 @@ def product_unit(machine: Machine) -> str:
     return "dot4_narrow"
 
 
-TWO_WORDS = "dot8_small"
-"""The operation for two words of codes of few bits."""
+TWO_WORDS, PAIRS = "dot8_small", "dot2_i16"
+"""The operations for two words of codes of few bits, and for two products of halves of words."""
+
+
+def by_pairs(machine: Machine) -> bool:
+    """Whether bytes are widened to halves of words, two of which are multiplied and added up at a time."""
+    return machine.lanes == 1 and machine.has(PAIRS)
 
 
 def sum_unit(s: BlockProduct, machine: Machine) -> str:
     """The operation that sums the products of a kernel."""
+    if by_pairs(machine):
+        return PAIRS
     return TWO_WORDS if s.weights.bits <= 6 and machine.has(TWO_WORDS) else product_unit(machine)
 
 
@@ -301,6 +309,9 @@ class BlockSums:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
         for pair in pairs:
+            if self.unit == PAIRS:
+                self._pairs_of_halves(dots, row, rows, panel, vectors, group, pair)
+                continue
             with k.unroll("v", vectors) as v:
                 words = unpacked_pair(self.p, weights.words(panel + v, group), pair)
                 words = [k.let("w", word) for word in words]
@@ -314,6 +325,34 @@ class BlockSums:
                     first = group * WORDS + 2 * pair
                     xs = [broadcast(self.at.x[at, first + i], lanes) for i in (0, 1)]
                     dots[r, v] = self._product(dots[r, v], words, xs)
+
+    def _pairs_of_halves(
+        self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, pair: int
+    ) -> None:
+        """Add the products of two words, of bytes that are widened to halves of words: of each row once for all panels,
+        and of each panel once for all rows."""
+        first = group * WORDS + 2 * pair
+        places = [row_at(row, r) for r in range(rows)]
+        activations = [
+            [half for i in (0, 1) for half in self._widened(bitcast(self.at.x[at, first + i], I32))] for at in places
+        ]
+        for v in range(vectors):
+            for i, half in enumerate(self._halves(self.at.weights.words(panel + v, group), pair)):
+                for r in range(rows):
+                    dots[r, v] = op(PAIRS, dots[r, v], activations[r][i], half)
+
+    def _halves(self, stored: Callable[[int], Expr], pair: int) -> list[Expr]:
+        """The elements of two words of weights, two by two: those at even and at odd places of each word."""
+        k = self.k
+        if self.s.weights.bits == 4:
+            both = k.let("w", bitcast(stored(pair), I32))
+            return [k.let("h", op("and", both >> shift, 0x000F000F)) for shift in (0, 8, 4, 12)]
+        return [half for word in unpacked_pair(self.p, stored, pair) for half in self._widened(bitcast(word, I32))]
+
+    def _widened(self, word: Expr) -> list[Expr]:
+        """The bytes of a word as halves of words: those at even places, and those at odd ones."""
+        word = self.k.let("w", word)
+        return [self.k.let("h", op(name, word)) for name in ("even_bytes", "odd_bytes")]
 
     def _block_dots(
         self,

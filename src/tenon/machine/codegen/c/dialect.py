@@ -243,7 +243,7 @@ class C(C99):
 
     def conversion_body(self, bodies: half.Conversion, lanes: int) -> str:
         if lanes == 1:
-            return super().conversion_body(bodies, lanes)
+            return self.first_of(bodies.native.get(1, ()), bodies.scalar)
         return self.first_of(bodies.native.get(lanes, ()) + bodies.native.get(0, ()), bodies.vector)
 
     def division(self, name: str, t: Type) -> str:

@@ -24,6 +24,8 @@ _ZVFH = "defined(__riscv_zvfh)"
 _CLANG_F16 = (
     f"(__clang_major__ >= 15 && defined(__F16C__)) || (defined(__clang__) && (defined(__aarch64__) || {_ZVFH}))"
 )
+_VFP = "defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && defined(__ARM_FEATURE_FMA)"
+"""VFPv4 and what came after it."""
 _GCC_F16 = "defined(__GNUC__) && !defined(__clang__) && defined(__F16C__)"
 
 
@@ -85,6 +87,14 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
         "  r.u |= ({U})(a & 0x8000) << 16;\n"
         "  return r.f;",
         {
+            1: (
+                (
+                    _VFP,
+                    "union {{ {U} u; {F} f; }} r = {{ a }};\n"
+                    '  __asm__("vcvtb.f32.f16 %0, %0" : "+t"(r.f));\n'
+                    "  return r.f;",
+                ),
+            ),
             0: ((_CLANG_F16, _HALF_TYPE + "return __builtin_convertvector((half)a, {F});"),),
             8: (
                 (
