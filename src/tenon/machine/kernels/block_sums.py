@@ -12,6 +12,7 @@ from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast, cast, lanes_of, op, vector4
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, nibbles, unpacked_pair
+from tenon.machine.kernels.integer_dots import dot16
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
@@ -63,6 +64,8 @@ class BlockProduct:
 def packing(format: str, machine: Machine) -> BlockPacking:
     """How a machine wants weights to lie: on devices, neighbouring threads read the rows of a panel."""
     f, lanes = FORMATS[format], machine.lanes if machine.launch is None else SIDE
+    if by_pairs(machine):
+        lanes = 1
     signed = product_unit(machine) != "dot4" and (f.bits == 8 or not by_pairs(machine))
     return BlockPacking(f, lanes, signed)
 
@@ -79,19 +82,19 @@ def product_unit(machine: Machine) -> str:
     return "dot4_narrow"
 
 
-TWO_WORDS, PAIRS = "dot8_small", "dot2_i16"
-"""The operations for two words of codes of few bits, and for two products of halves of words."""
+TWO_WORDS, PAIRS, SIXTEEN = "dot8_small", "dot2_i16", "dot16"
+"""The operations for two words of codes of few bits, for two products of halves of words, and for those of 16 bytes."""
 
 
 def by_pairs(machine: Machine) -> bool:
     """Whether bytes are widened to halves of words, two of which are multiplied and added up at a time."""
-    return machine.lanes == 1 and machine.has(PAIRS)
+    return machine.has(PAIRS)
 
 
 def sum_unit(s: BlockProduct, machine: Machine) -> str:
     """The operation that sums the products of a kernel."""
     if by_pairs(machine):
-        return PAIRS
+        return SIXTEEN if s.weights.bits == 8 and machine.has(SIXTEEN) else PAIRS
     return TWO_WORDS if s.weights.bits <= 6 and machine.has(TWO_WORDS) else product_unit(machine)
 
 
@@ -136,7 +139,7 @@ class BlockWeights:
             p.lanes,
             Index(),
             p.times,
-            k.param("w", panels, s.groups, p.stored_words, p.lanes, dtype=DType.Q8),
+            k.param("w", panels, s.groups, p.stored_words, *((p.lanes,) if p.lanes > 1 else ()), dtype=DType.Q8),
             k.param("d", panels, blocks, p.lanes, dtype=F32 if f.wide else DType.F16),
             k.param("z", panels, blocks, p.lanes, dtype=p.zero_type) if f.zeros else None,
             k.param("m", panels, blocks, p.lanes, dtype=DType.F16) if f.shifts else None,
@@ -154,6 +157,8 @@ class BlockWeights:
 
     def words(self, panel: Index, group: Index) -> Callable[[int], Expr]:
         """The words of a group of a panel in memory, by their numbers."""
+        if len(self.codes.buffer.shape) == 3:
+            return lambda number: self.codes[panel, group, number]
         return lambda number: self.part(self.codes, panel, group, Index((), number))
 
     def scales(self, k: Builder, panel: Index, block: Index, group: Index) -> list[Expr]:
@@ -308,6 +313,9 @@ class BlockSums:
     ) -> None:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
+        if self.unit == SIXTEEN:
+            self._lines(dots, row, rows, panel, vectors, group)
+            return
         for pair in pairs:
             if self.unit == PAIRS:
                 self._pairs_of_halves(dots, row, rows, panel, vectors, group, pair)
@@ -325,6 +333,17 @@ class BlockSums:
                     first = group * WORDS + 2 * pair
                     xs = [broadcast(self.at.x[at, first + i], lanes) for i in (0, 1)]
                     dots[r, v] = self._product(dots[r, v], words, xs)
+
+    def _lines(self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index) -> None:
+        """Add the products of a group of weights in bytes, 16 at a time."""
+        k, each = self.k, WORDS // 4
+        places = [row_at(row, r) for r in range(rows)]
+        for i in range(each):
+            activations = [k.let("x", self.at.x.vec(4)[at, group * each + i]) for at in places]
+            for v in range(vectors):
+                own = k.let("w", self.at.weights.codes.vec(4)[panel + v, group, i])
+                for r, x in enumerate(activations):
+                    dots[r, v] = dot16(dots[r, v], x, own)
 
     def _pairs_of_halves(
         self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, pair: int
