@@ -119,7 +119,7 @@ class GrammarInC:
         self._text, self._functions, self._state = text, text._functions, _Grammar()
         self._source = source.encode() if isinstance(source, str) else source
         size = ctypes.c_size_t(len(self._source))
-        need = self._functions.tenon_text_grammar_memory(text._text, size)
+        need = self._functions.tenon_text_grammar_memory(text._text, self._source, size)
         self._memory = np.full(-(-need // 8) + 8, 0xA5A5A5A5A5A5A5A5, np.uint64)
         self.bytes = need
         place = ctypes.c_void_p(self._memory.ctypes.data)

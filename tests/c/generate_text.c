@@ -1,7 +1,7 @@
 /* Goes on with a text, or answers messages, by a bundle of a language model.
 
    BUNDLE THREADS SEED STOP PROMPT..., where more than one PROMPT are messages of user and assistant in turn, or with
-   "system" as the first of them begin with one of the system.  A STOP that begins with "root ::=" is a grammar. */
+   "system" as the first of them begin with one of the system.  A STOP that begins with "root ::=" or a brace is a grammar. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ int main(int count, char **words) {
     how.presence_penalty = 0.5;
     how.frequency_penalty = 0.25;
   }
-  if (strncmp(words[4], "root ::=", 8) == 0) how.grammar = words[4];
+  if (strncmp(words[4], "root ::=", 8) == 0 || *words[4] == '{') how.grammar = words[4];
   else if (*words[4]) stop[1] = words[4], how.stop = stop;
   system = strcmp(words[5], "system") == 0;
   for (i = 5 + system; i < count; i++) {

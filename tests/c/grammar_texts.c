@@ -56,8 +56,8 @@ int main(int count, char **words) {
   for (size_t at = 0, length; at < bytes; at += length + 1) {
     length = strlen(all + at);
     char *own = malloc(length + (length == 0)); /* without a zero, so that reads beyond are found */
-    void *memory = malloc(tenon_text_grammar_memory(&text, length));
     memcpy(own, all + at, length);
+    void *memory = malloc(tenon_text_grammar_memory(&text, own, length));
     if (tenon_text_grammar_open(&grammar, &text, own, length, memory) != 0) {
       refused++;
       if (grammar.mistake == NULL || grammar.at > length) return 3;

@@ -91,6 +91,19 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             )
         },
     },
+    "names of references": {
+        "$defs": {"a/b~c": {"type": "integer"}, "list": {"anyOf": [{"type": "null"}, {"enum": [7, "\\"]}]}},
+        "type": "array",
+        "items": {"anyOf": [{"$ref": "#/$defs/a~1b~0c"}, {"$ref": "#/$defs/list/anyOf/1"}]},
+        "minItems": 2,
+        "maxItems": 2,
+    },
+    "fractions": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0.5, "exclusiveMaximum": 12.5},
+        "minItems": 3,
+    },
+    "beyond": {"type": "integer", "exclusiveMinimum": -12.5, "maximum": -0.5},
     "itself": thing({"x": {"$ref": "#"}}, additionalProperties=False),
     "without type": {"properties": {"a": {"type": "integer"}}, "maxItems": 2},
     "between": {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 10},
@@ -170,10 +183,13 @@ def test_each_kind_of_tokenizer(name: str, functions: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_schemas(schema: str, functions: ctypes.CDLL) -> None:
+    """Translated in Python and in C, however they are written."""
     python, rules = schema_grammar(SCHEMAS[schema]), schema_rules(SCHEMAS[schema])
-    ends = {compare("own", python, rules, functions, seed) for seed in range(8)}
+    written = [json.dumps(SCHEMAS[schema], ensure_ascii=False), "\n" + json.dumps(SCHEMAS[schema], indent=3) + "\n"]
+    ends = {compare("own", python, (rules, *written)[seed % 3], functions, seed) for seed in range(9)}
     assert ends & {"ended", "complete"} or schema in ("anything", "objects", "without type", "undescribed")
     compare("sentence pieces", python, rules, functions, 0)
+    compare("sentence pieces", python, written[0], functions, 0)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +275,112 @@ def test_schemas_that_have_no_form(schema: dict[str, Any], message: str) -> None
         schema_rules(schema)
 
 
+def random_schema(rng: random.Random, depth: int = 0) -> Any:
+    """A schema of every keyword; "#/$defs/" ones are those of ``test_random_schemas``."""
+    kind = rng.choice(("object", "array", "string", "integer", "values", "any", "reference", "plain"))
+    if depth > 2 or kind == "plain":
+        return rng.choice(({}, True, {"type": rng.sample(["null", "boolean", "number"], rng.randrange(1, 4))}))
+    if kind == "reference":
+        return {"$ref": f"#/$defs/{rng.choice(('text', 'tree'))}"}
+    if kind == "any":
+        return {rng.choice(("anyOf", "oneOf")): [random_schema(rng, depth + 1) for _ in range(rng.randrange(1, 4))]}
+    if kind == "values":
+        values = ["a", '\u00e9\n\x7f"\\', 1, -2.5, None, True, {"x": [1, {}]}, []]
+        return (
+            {"const": rng.choice(values)} if rng.random() < 0.3 else {"enum": rng.sample(values, rng.randrange(1, 5))}
+        )
+    low, high = sorted((rng.randrange(4), rng.randrange(4)))
+    given: dict[str, Any] = {"type": kind}
+    if kind == "string":
+        given |= {"minLength": low} if rng.random() < 0.6 else {}
+        return given | ({"maxLength": high} if rng.random() < 0.6 else {})
+    if kind == "integer":
+        scale = 10 ** rng.randrange(5)
+        low, high = sorted((rng.randrange(-scale, scale + 1), rng.randrange(-scale, 2 * scale + 1)))
+        bounds = {"minimum": low, "maximum": high, "exclusiveMinimum": low - 1, "exclusiveMaximum": high + 1}
+        return given | {name: bounds[name] for name in rng.sample([*bounds], rng.randrange(4))}
+    if kind == "array":
+        given |= {"minItems": low} if rng.random() < 0.5 else {}
+        given |= {"maxItems": max(high, 1)} if rng.random() < 0.5 else {}
+        given |= {"items": random_schema(rng, depth + 1)} if rng.random() < 0.7 else {}
+        first = [random_schema(rng, depth + 1) for _ in range(rng.randrange(3))]
+        return given | ({"prefixItems": first} if first else {})
+    names = rng.sample(["a", "ab", "abc", "b", "\u00e9", "", "a\u4f60"], rng.randrange(5))
+    given["properties"] = {name: random_schema(rng, depth + 1) for name in names}
+    given["required"] = rng.sample(names, rng.randrange(len(names) + 1))
+    if rng.random() < 0.6:
+        given["additionalProperties"] = rng.choice((False, random_schema(rng, depth + 1)))
+        given["required"] += [] if given["additionalProperties"] is False else ["new"]
+    return given
+
+
+def test_random_schemas(functions: ctypes.CDLL) -> None:
+    """Schemas become grammars of the same texts in C as in Python."""
+    own, tables, _ = tokenizer("own")
+    text, rng, size, ended = TextInC(functions, tables), random.Random(8), len(own.pieces), 0
+    for _ in range(150):
+        schema = {"allOf": [random_schema(rng)], "$defs": {"text": {"type": "string"}, "tree": random_schema(rng, 1)}}
+        try:
+            states = [GrammarInC(text, schema_rules(schema)), GrammarInC(text, json.dumps(schema))]
+        except ValueError:  # a reference that is to itself alone
+            continue
+        for _ in range(40):
+            first, second = (state.allowed(size) for state in states)
+            assert np.array_equal(first, second), schema
+            choice = np.flatnonzero(first & np.array([max(piece, default=255) < 127 for piece in own.pieces]))
+            token = int(rng.choice(choice)) if len(choice) else END
+            if token == END or {state.add(token) for state in states} == {True}:
+                ended += 1
+                break
+    assert ended > 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ('{"type": "string", "pattern": "a"}', "19: the keyword is not supported"),
+        ('{"type": "number", "minimum": 1}', "19: the keyword is not one of the type"),
+        ('{"minimum": 1}', "1: the keyword is not one of the type"),
+        ('{"allOf": [{}, {}]}', "15: allOf with several schemas is not supported"),
+        ('{"anyOf": [{}], "type": "string"}', "16: the keyword stands beside one that stands alone"),
+        ('{"$ref": "other.json"}', "9: the reference is to another file"),
+        ('{"$ref": "#/$defs/x"}', "9: nothing is where the reference is to"),
+        ('{"$ref": "#/$ref/x"}', "9: nothing is where the reference is to"),
+        ('{"$ref": "#"}', "0: the rule begins with itself"),
+        ('{"enum": []}', "0: the schema has no values"),
+        ('{"const": 1, "minimum": 0}', "13: the keyword stands beside values"),
+        ('{"const": "a", "type": "null"}', "0: the schema has no values"),
+        ('{"type": "objekt"}', "9: JSON has no such type"),
+        ('{"type": "object", "properties": {"\\"": {}}}', "34: more properties beside one with an escaped character"),
+        ('{"properties": {"a": {}, "\\u0061": {}}}', "25: the property is there twice"),
+        ('{"type": "string", "maxLength": 5000}', "32: the number is above 2000"),
+        ('{"type": "string", "minLength": 2, "maxLength": 1}', "0: the schema has no values"),
+        ('{"type": "array", "items": {"enum": 3}}', "36: a value of another type"),
+        ('{"items": 3}', "10: a value of another type"),
+        (
+            '{"type": "object", "required": ["a"], "additionalProperties": false}',
+            "32: the property is required and not",
+        ),
+        ('{"type": "integer", "minimum": 12345678901234567}', "31: a number of at most 16 digits"),
+        ('{"type": "integer", "minimum": 1e3}', "31: a limit is written without an exponent"),
+        ('{"type": "integer", "minimum": 3, "maximum": 2}', "0: the schema has no values"),
+        ('{"type": "string"', "17: ',' or a bracket is missing"),
+        ('{"type" "string"}', "8: ':' is missing"),
+        ('{"type": strings}', "9: it is no JSON from here"),
+        ('{"const": 01}', "10: it is no JSON from here"),
+        ('{"const": "\\ud800"}', "10: the string has no end, or is damaged"),
+        ('{"const": "a', "10: the string has no end"),
+        ('{"const": true} x', "15: it is no JSON from here"),
+        ('{"const": ' + "[" * 70 + "]" * 70 + "}", "73: it has too many values in each other"),
+        (json.dumps({"enum": ["x" * 40_000]}), "0: it is too large"),
+    ],
+)
+def test_schemas_that_c_refuses(schema: str, message: str, functions: ctypes.CDLL) -> None:
+    with pytest.raises(ValueError, match=r"^\d+: ") as caught:
+        GrammarInC(TextInC(functions, tokenizer("own")[1]), schema)
+    assert str(caught.value).startswith(message)
+
+
 PIECES = (
     '"a"',
     '"\\x41',
@@ -283,7 +405,43 @@ PIECES = (
 """What damaged grammars are made of."""
 
 
+SCHEMA_PIECES = (
+    *(
+        '"',
+        "\\\\",
+        "\\\\u00",
+        "\\\\ud83d\\\\ude00",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "-",
+        "0",
+        "12",
+        ".5",
+        "e3",
+        "#/",
+        "true",
+        "false",
+    ),
+    *(json.dumps({key: value})[1:-1] for schema in SCHEMAS.values() for key, value in schema.items()),
+)
+"""What damaged schemas are made of."""
+
+
 def damaged(rng: random.Random) -> bytes:
+    """A damaged grammar or schema."""
+    if rng.random() < 0.3:
+        content = bytearray(json.dumps(rng.choice([*SCHEMAS.values()]), ensure_ascii=rng.random() < 0.5).encode())
+        for _ in range(rng.randrange(4)):
+            at = rng.randrange(len(content))
+            piece = rng.choice([b"", bytes([rng.randrange(256)]), *(p.encode() for p in SCHEMA_PIECES)])
+            content[at : at + rng.randrange(3)] = piece
+        return bytes(content[: None if rng.random() < 0.9 else rng.randrange(len(content))])
+    if rng.random() < 0.1:
+        return ("{" + ",".join(rng.choice(SCHEMA_PIECES[18:]) for _ in range(rng.randrange(4))) + "}").encode()
     if rng.random() < 0.5:
         text = "root ::= " + " ".join(rng.choice(PIECES) for _ in range(rng.randrange(20)))
         return text.encode() + b"\nb ::= [a-z] | root\n"

@@ -133,11 +133,12 @@ def test_executables_answer_text_with_text(program: Path) -> None:
 def test_executables_follow_grammars(program: Path) -> None:
     """With the same tokens as Python, of a vocabulary of bytes and words, to the end of the grammar."""
     Path("list.gbnf").write_text('root ::= "[" item ("," item){1,3} "]"\nitem ::= [a-z ]{2,4} | [0-9]+\n')
+    Path("list.json").write_text('{"type": "array", "items": {"type": "integer", "minimum": 7}, "minItems": 2}\n')
     with tenon.Generator("words.onnx", context=60, no_tuning=True) as generator:
-        for choice in CHOICES:
-            wanted = generator.generate(PROMPT, grammar="list.gbnf", **choice).text
+        for choice, grammar in ((choice, f"list.{kind}") for choice in CHOICES for kind in ("gbnf", "json")):
+            wanted = generator.generate(PROMPT, grammar=grammar, **choice).text
             given = [w for name, value in choice.items() for w in (f"--{name.replace('_', '-')}", str(value))]
-            shown = succeeded(run(program, *given, "--grammar", "list.gbnf", PROMPT))
+            shown = succeeded(run(program, *given, "--grammar", grammar, PROMPT))
             assert shown.decode() == f"{wanted}\n"
             assert wanted.startswith("[")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,14 @@ def test_grammars_are_followed_as_in_python(place: Path, program: Path) -> None:
             wanted = generator.generate(PROMPT, max_tokens=12, grammar=place / "list.gbnf", **how)
             shown = succeeded(run(program, place / "words", "1", str(seed), GRAMMAR, PROMPT)).decode()
             assert shown.startswith(f"{wanted.text}\n{len(wanted.tokens)} ")
+        schema = {"type": "array", "items": {"enum": ["cat", "dog", 7]}, "minItems": 1, "maxItems": 3}
+        for seed in (0, 5):
+            how = {**SAMPLED, "seed": seed} if seed else {}
+            wanted = generator.generate(PROMPT, max_tokens=12, grammar=schema, **how)
+            shown = succeeded(run(program, place / "words", "1", str(seed), json.dumps(schema), PROMPT)).decode()
+            assert shown.startswith(f"{wanted.text}\n{len(wanted.tokens)} ")
+    done = run(program, place / "words", "1", "0", '{"pattern": "a"}', PROMPT)
+    assert b"the grammar has a mistake at byte 1: the keyword is not supported" in done.stdout
     done = run(program, place / "words", "1", "0", 'root ::= "a', PROMPT)
     assert b"the grammar has a mistake at byte 11: it ends within quotes or brackets" in done.stdout
 

@@ -48,6 +48,7 @@ TEXT = (
     "text_form.c",
     "text_grammar.c",
     "text_sampling.c",
+    "text_schema.c",
     "text_tables.c",
     "text_words.c",
 )

@@ -1,4 +1,5 @@
 #include "text_grammar.h"
+#include "text_schema.h"
 #include "text_tables.h"
 #include <math.h>
 #include <string.h>
@@ -45,7 +46,10 @@ static size_t place_parts(TextGrammar *grammar, const TenonText *text, size_t le
   return at;
 }
 
-size_t tenon_text_grammar_memory(const TenonText *text, size_t length) { return place_parts(NULL, text, length, NULL); }
+size_t tenon_text_grammar_memory(const TenonText *text, const char *source, size_t length) {
+  if (!tenon_text_is_schema(source, length)) return place_parts(NULL, text, length, NULL);
+  return tenon_text_schema_memory(length) + place_parts(NULL, text, tenon_text_schema_room(length), NULL);
+}
 
 /* Bytes that no step tells apart are of one class. */
 static void classify(TextGrammar *g) {
@@ -236,12 +240,18 @@ static int follow(TextGrammar *g, uint32_t depth, uint8_t byte) {
 }
 
 int tenon_text_grammar_open(TextGrammar *g, const TenonText *text, const char *source, size_t length, void *memory) {
+  const int is_schema = tenon_text_is_schema(source, length);
+  const size_t own = is_schema ? tenon_text_schema_memory(length) : 0;
   memset(g, 0, sizeof *g);
   g->text = text;
-  g->source = (const uint8_t *)source;
-  g->length = length;
-  place_parts(g, text, length, (uint8_t *)memory);
-  if (tenon_text_grammar_read(g) != 0) return TENON_TEXT_BAD_GRAMMAR;
+  g->source = is_schema ? memory : (const uint8_t *)source;
+  g->length = is_schema ? tenon_text_schema_rules(source, length, memory, &g->mistake, &g->at) : length;
+  if (g->mistake != NULL) return TENON_TEXT_BAD_GRAMMAR;
+  place_parts(g, text, is_schema ? tenon_text_schema_room(length) : length, (uint8_t *)memory + own);
+  if (tenon_text_grammar_read(g) != 0) {
+    if (is_schema) g->at = 0;
+    return TENON_TEXT_BAD_GRAMMAR;
+  }
   classify(g);
   clear_slots(g);
   memset(g->nodes, 0, sizeof *g->nodes);

@@ -25,7 +25,7 @@ size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t len
                          const char *grammar) {
   const char *chosen = tenon_text_chosen_grammar(text, grammar);
   return 2 * token_bytes(d) + held_bytes(text, stop) + work_bytes(text, d, length) +
-         (chosen != NULL ? tenon_text_grammar_memory(text, strlen(chosen)) : 0);
+         (chosen != NULL ? tenon_text_grammar_memory(text, chosen, strlen(chosen)) : 0);
 }
 
 /* The entry point for the most tokens of those that are left. */

@@ -46,7 +46,7 @@ typedef struct {
                               first; or NULL */
   TextPieces *pieces;
   void *user;
-  const char *grammar; /* in GBNF, which the text follows; NULL: that of the tables, if any; "": none */
+  const char *grammar; /* GBNF or a JSON schema, which the text follows; NULL: that of the tables, if any; "": none */
 } TextRequest;
 
 /* Why a text ended: by a token or a string of `stop`, after `most` tokens, because the caches are full, or because the

@@ -89,7 +89,7 @@ static int read_character(TextGrammar *g, uint32_t *point, int *escaped) {
   return refuse(g, g->at - 1, "no character follows the backslash");
 }
 
-static size_t put_utf8(uint32_t point, uint8_t bytes[4]) {
+size_t tenon_text_utf8(uint32_t point, uint8_t bytes[4]) {
   const size_t count = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
   static const uint8_t firsts[5] = {0, 0, 0xc0, 0xe0, 0xf0};
   for (size_t i = count; i-- > 1; point >>= 6) bytes[i] = (uint8_t)(0x80 | (point & 0x3f));
@@ -103,7 +103,7 @@ static int put_literal(TextGrammar *g) {
   uint8_t bytes[4];
   for (g->at++; read_character(g, &point, &escaped);) {
     if (point == '"' && !escaped) return 1;
-    const size_t count = put_utf8(point, bytes);
+    const size_t count = tenon_text_utf8(point, bytes);
     for (size_t i = 0; i < count; i++)
       if (!put_step(g, GRAMMAR_BYTE, bytes[i], bytes[i])) return 0;
   }
@@ -125,8 +125,8 @@ static int put_range(TextGrammar *g, uint32_t low, uint32_t high, uint32_t *jump
   }
   uint8_t lows[4], highs[4];
   const uint32_t start = g->step_count;
-  const size_t count = put_utf8(low, lows);
-  put_utf8(high, highs);
+  const size_t count = tenon_text_utf8(low, lows);
+  tenon_text_utf8(high, highs);
   for (size_t i = 0; i < count; i++)
     if (!put_step(g, GRAMMAR_BYTE, lows[i], highs[i])) return 0;
   return end_alternative(g, start, jumps);

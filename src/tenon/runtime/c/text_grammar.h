@@ -56,8 +56,11 @@ typedef struct {
       set_room, class_count, generation, root;
 } TextGrammar;
 
-/* The bytes of memory for a grammar of `length` bytes. */
-size_t tenon_text_grammar_memory(const TenonText *text, size_t length);
+/* The bytes of memory for a grammar of `length` bytes, or for a JSON schema. */
+size_t tenon_text_grammar_memory(const TenonText *text, const char *source, size_t length);
+
+/* The bytes of a character in UTF-8. */
+size_t tenon_text_utf8(uint32_t point, uint8_t bytes[4]);
 
 /* Make a program of the source; 0 or TENON_TEXT_BAD_GRAMMAR. */
 int tenon_text_grammar_read(TextGrammar *grammar);
@@ -65,8 +68,8 @@ int tenon_text_grammar_read(TextGrammar *grammar);
 /* The step that a jump, or the other way of a split, leads to. */
 uint32_t tenon_text_grammar_target(const TextGrammar *grammar, uint32_t step);
 
-/* Read a grammar in GBNF, whose first rule is called "root"; `memory` is at a multiple of 8.  Returns 0, or
-   TENON_TEXT_BAD_GRAMMAR; then `mistake` and `at` say what is wrong, and where. */
+/* Read a grammar in GBNF, which has a rule called "root", or a JSON schema (text_schema.h); `memory` is at a multiple of 8.
+   Returns 0, or TENON_TEXT_BAD_GRAMMAR; then `mistake` and `at` say what is wrong, and where. */
 int tenon_text_grammar_open(TextGrammar *grammar, const TenonText *text, const char *source, size_t length, void *memory);
 
 /* Make the logits [size] of tokens that may not come next minus infinity; the number of those that may. */

@@ -58,7 +58,7 @@ static const char HELP[] =
     "  --top-p P               choose among the tokens whose probabilities add up to this\n"
     "  --min-p P               least probability relative to the most probable token\n"
     "  --repetition-penalty R  divides the logits of tokens that occurred\n"
-    "  --grammar FILE          the text follows this grammar in GBNF\n"
+    "  --grammar FILE          the text follows this grammar in GBNF, or this JSON schema\n"
     "  --seed N                makes choices repeatable (the time)\n"
 #ifdef TENON_THREAD_POOL
     "  --threads N             threads (1)\n"

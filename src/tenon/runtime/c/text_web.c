@@ -35,7 +35,7 @@ EXPORT("sampling") void tenon_web_sampling(double temperature, uint32_t top_k, d
   how.state = seed;
 }
 
-/* The grammar in GBNF, which a zero ends, that texts follow from now on; NULL: that of the tables, if any. */
+/* The grammar in GBNF or JSON schema, which a zero ends, that texts follow from now on; NULL: that of the tables, if any. */
 EXPORT("grammar") void tenon_web_grammar(const char *grammar) { text.grammar = grammar; }
 
 static void *conversation; /* keeps the tokens that the caches have */
@@ -55,7 +55,7 @@ EXPORT("generate") long tenon_web_generate(const char *prompt, long most) {
 EXPORT("begin_chat") int tenon_web_begin_chat(void) {
   text.tables_size = tenon_text_tables_size;
   static char longest[GRAMMAR_BYTES];
-  memset(longest, '#', sizeof longest - 1);
+  memset(longest, '{', sizeof longest - 1); /* a schema takes the most memory */
   const size_t usual = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT));
   text.grammar = longest;
   const size_t most = OF_BUNDLE(_text_memory)(&text, TOKEN_BYTES * BYTES_OF(CONTEXT));

@@ -23,7 +23,10 @@ SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in (*P
 """The files of libtenon for every system, besides those for one."""
 TEXT = tuple(
     f"text_{name}.c"
-    for name in ("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "tables", "words")
+    for name in (
+        *("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "schema", "tables"),
+        "words",
+    )
 )
 """The files of ``runtime/c/`` with which generators read and write texts."""
 SPEECH = ("speech.c", "speech_tokens.c")

@@ -398,7 +398,7 @@ typedef struct TenonTextOptions {
   int64_t penalty_window; /* tokens that penalties look at */
   int64_t seed;           /* makes choices repeatable; negative: another one each time */
   const char *const *stop; /* NULL-terminated: strings before which the text ends; or NULL */
-  const char *grammar;     /* in GBNF, which the text follows; NULL: that of the bundle, if any; "": none */
+  const char *grammar;     /* GBNF or a JSON schema, which the text follows; NULL: that of the bundle, if any; "": none */
 } TenonTextOptions;
 
 #define TENON_TEXT_OPTIONS_INIT {sizeof(TenonTextOptions), -1, -1, -1, -1, -1, 0, 0, -1, -1, -1, NULL, NULL}

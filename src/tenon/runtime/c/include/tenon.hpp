@@ -332,7 +332,7 @@ struct TextOptions {
   double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stop;
-  std::optional<std::string> grammar; /* in GBNF; none: that of the bundle, if any */
+  std::optional<std::string> grammar; /* in GBNF, or a JSON schema; none: that of the bundle, if any */
 };
 
 /* The options as C takes them; they refer to the others. */

@@ -212,7 +212,7 @@ static TenonStatus take_memory(Batch *b, BatchText *text, const char *given) {
   const char *const *stop = (const char *const *)(void *)text->stop;
   const size_t held = (tenon_text_held_bytes(stop, b->text.head[TEXT_LONGEST]) + 7) / 8 * 8;
   const size_t length = rules != NULL ? strlen(rules) : 0, more = length + 1;
-  const size_t own = rules != NULL ? (tenon_text_grammar_memory(&b->text, length) + 7) / 8 * 8 : 0;
+  const size_t own = rules != NULL ? (tenon_text_grammar_memory(&b->text, rules, length) + 7) / 8 * 8 : 0;
   if ((text->memory = malloc(held + own + more)) == NULL) return no_memory(b);
   text->progress.output.stop = stop;
   text->progress.output.held = (char *)text->memory;
