@@ -94,7 +94,7 @@ FAULTY = {
         "load x[b, t + 8*e, 0]; 0.0: f16",
         "4, 8 or 16 bytes",
     ),
-    "ones beside the image": (STRIPS, "broadcast(0.0", "broadcast(1.0", "or zeros"),
+    "rows beside the image": (STRIPS, "broadcast(0.0: f16): f16x8", "load x[b, 0, 0]: f16x8", "or a constant"),
     "stage that is read": (PIPELINE, "s[(k + 2 % 3), t] =", "s[(k % 3), t] =", TOUCHED),
     "stage on its way": (PIPELINE, "load s[(k % 3)", "load s[(k + 1 % 3)", TOUCHED),
     "wait too little": (PIPELINE, "wait 1", "wait 2", TOUCHED),
@@ -178,8 +178,16 @@ def test_faults_are_refused(name: str) -> None:
             check(show(kernel))
 
 
+def test_constants_are_copied_beside_an_image() -> None:
+    """Zero points of bytes are no zeros."""
+    text = STRIPS.replace("broadcast(0.0", "broadcast(1.0")
+    assert text != STRIPS
+    prove(parse(text))
+    assert check(text) > 0
+
+
 ACCEPTED_BY_THE_CHECK = {
-    "ones beside the image": "no instruction copies so, but what it would mean is known",
+    "rows beside the image": "no instruction copies so, but what it would mean is known",
     "stored and copied": "the proof keeps them apart, because it need not compare them then",
     "barrier of no cluster": "blocks that are alone meet",
 }
