@@ -137,8 +137,8 @@ def _agreement(samples: Any, ours: _Ours, peer: _OnnxRuntime) -> dict[str, int]:
             ("onnxruntime of other samples", peer, (piece * noise).astype(np.float32)),
         ):
             run.encode(given)
-            found = run.decode(len(tokens), tokens)
-            counts[who] += sum(a == b for a, b in zip(found, tokens, strict=True))
+            chosen = run.decode(len(tokens), tokens)
+            counts[who] += sum(a == b for a, b in zip(chosen, tokens, strict=True))
     return counts
 
 

@@ -329,7 +329,7 @@ MODELS = {model.name: model for model in (LLAVA, SMOLVLM, GEMMA3)}
 
 
 def photo(height: int = SIDE, width: int = SIDE) -> Array:
-    """A picture of smooth colours and some noise, bytes [height, width, 3]."""
+    """An image of smooth colours and some noise, bytes [height, width, 3]."""
     rng = np.random.default_rng(8)
     y, x = np.mgrid[:height, :width]
     waves = [np.sin(x / (5 + i) + i) * np.cos(y / (7 - i)) for i in range(3)]

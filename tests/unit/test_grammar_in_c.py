@@ -402,7 +402,7 @@ PIECES = (
     "#",
     ".",
 )
-"""What damaged grammars are made of."""
+"""The grammars that damaged ones are made of."""
 
 
 SCHEMA_PIECES = (
@@ -428,7 +428,7 @@ SCHEMA_PIECES = (
     ),
     *(json.dumps({key: value})[1:-1] for schema in SCHEMAS.values() for key, value in schema.items()),
 )
-"""What damaged schemas are made of."""
+"""The schemas that damaged ones are made of."""
 
 
 def damaged(rng: random.Random) -> bytes:

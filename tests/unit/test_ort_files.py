@@ -54,7 +54,7 @@ def test_results_are_those_of_the_model(name: str, tmp_path: Path, optimised: bo
 
 
 def test_fused_operators(tmp_path: Path) -> None:
-    """What ONNX Runtime writes is not what was given to it: operators of its own."""
+    """ONNX Runtime writes operators of its own in place of those that were given to it."""
     data = ort_file(MODELS["integers"], tmp_path / "model.ort", optimised=True)
     types = {(each.domain, each.op_type) for each in parse_ort(data, "model.ort").graph.node}
     assert ("com.microsoft", "DynamicQuantizeMatMul") in types

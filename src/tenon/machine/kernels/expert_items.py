@@ -59,7 +59,7 @@ def expert_items(s: ExpertProduct, dtype: DType, machine: Machine) -> Kernel:
             row = i // s.shared
 
             def term(step: Index) -> Expr:
-                """What a group of blocks adds to a result."""
+                """The term that a group of blocks adds to a result."""
                 panel, block = expert * panels + j, step // (every.weights.span // GROUP)
                 sums = BlockSums(k, every, p, sum_unit(every, machine), replace(at, weights=weights.of_lane(out)))
                 total = sums.sums(row, 1, panel, 1, step, block)

@@ -58,7 +58,7 @@ class ExpertProduct:
 
     @property
     def kind(self) -> str:
-        """What weights consist of."""
+        """The format of weights, or the type of their elements."""
         return self.format or self.dtype.value
 
     def block_product(self, rows: int, lanes: int) -> BlockProduct:

@@ -91,9 +91,32 @@ def _clipped(experts: Array, count: int) -> Array:
     return np.asarray(np.clip(experts.reshape(-1), 0, count - 1))
 
 
+class _ExpertProducts(Operator):
+    """Products of rows by matrices that they chose, which are the last input."""
+
+    internal: ClassVar[bool] = True
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return _row_reach(outputs, axis, len(inputs))
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((*[ROW_MAJOR] * (len(site.inputs) - 1), None), (ROW_MAJOR,))
+
+    def supported(self, site: Site) -> str:
+        return constant_only(site, len(site.inputs) - 1)
+
+    def cost(self, site: Site) -> Cost:
+        return Cost(weights=site.input(len(site.inputs) - 1).size)
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        assert inputs[0] is not None
+        return outputs[0].size * inputs[0].dims[-1]
+
+
 @register
 @dataclass(frozen=True)
-class ExpertBlockMatMul(Operator):
+class ExpertBlockMatMul(_ExpertProducts):
     """Inputs: the three results of BlockQuantize for x [..., n] or [..., choices, n], experts i32 or i64 [...,
     choices], how many rows of these there are in fact, an i64 (optional), and weights u8 [experts, outputs, bytes] in
     blocks of ``format``.  Each row of x, or the row of each choice, times the transpose of the matrix chosen, f32
@@ -103,8 +126,6 @@ class ExpertBlockMatMul(Operator):
 
     format: str = "q8_0"
     arity: ClassVar[tuple[int, int]] = (6, 6)
-    internal: ClassVar[bool] = True
-    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, scales, sums, experts, *count, weights = typed([v for v in inputs if v is not None])
@@ -133,18 +154,6 @@ class ExpertBlockMatMul(Operator):
             y[pairs] = block_arithmetic(FORMATS[self.format], rows[0], rows[1], rows[2], weights[expert])
         return y.reshape(*experts.shape, -1)
 
-    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        return _row_reach(outputs, axis, len(inputs))
-
-    def layouts(self, site: Site) -> Layouts:
-        return Layouts((*[ROW_MAJOR] * (len(site.inputs) - 1), None), (ROW_MAJOR,))
-
-    def supported(self, site: Site) -> str:
-        return constant_only(site, 5)
-
-    def cost(self, site: Site) -> Cost:
-        return Cost(weights=site.input(5).size)
-
     def lower(self, site: Site) -> list[Step]:
         if not site.output.size:
             return []
@@ -155,10 +164,6 @@ class ExpertBlockMatMul(Operator):
         p = packing(self.format, site.machine)
         weights = [Weights(part) for part in p.pack(_filled(data, p.lanes))]
         return _steps(s, site, [Input(i) for i in range(3)], weights)
-
-    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
-        assert inputs[0] is not None
-        return outputs[0].size * inputs[0].dims[-1]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -180,7 +185,7 @@ class ExpertBlockMatMul(Operator):
 
 @register
 @dataclass(frozen=True)
-class ExpertMatMul(Operator):
+class ExpertMatMul(_ExpertProducts):
     """Inputs: x f32 [..., n] or [..., choices, n], experts i32 or i64 [..., choices], how many rows of these there are
     in fact, an i64 (optional), and weights f32, f16 or bf16 [experts, outputs, n].  Each row of x, or the row of each
     choice, times the transpose of the matrix chosen, f32 [..., choices, outputs]; all arithmetic is in f32.  Numbers of
@@ -188,9 +193,7 @@ class ExpertMatMul(Operator):
     """
 
     arity: ClassVar[tuple[int, int]] = (4, 4)
-    internal: ClassVar[bool] = True
     widens: ClassVar[bool] = True
-    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x, experts, *count, weights = typed([v for v in inputs if v is not None])
@@ -212,18 +215,6 @@ class ExpertMatMul(Operator):
                 y[pair] = wide @ rows[pair // shared]
         return y.reshape(*experts.shape, -1)
 
-    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        return _row_reach(outputs, axis, len(inputs))
-
-    def layouts(self, site: Site) -> Layouts:
-        return Layouts((*[ROW_MAJOR] * (len(site.inputs) - 1), None), (ROW_MAJOR,))
-
-    def supported(self, site: Site) -> str:
-        return constant_only(site, 3)
-
-    def cost(self, site: Site) -> Cost:
-        return Cost(weights=site.input(3).size)
-
     def lower(self, site: Site) -> list[Step]:
         if not site.output.size:
             return []
@@ -232,10 +223,6 @@ class ExpertMatMul(Operator):
         pairs = site.output.size // outputs
         s = ExpertProduct(pairs, pairs * n // site.input(0).size, count, n, outputs, dtype=site.input(3).dtype)
         return _steps(s, site, [Input(0)], [Weights(_panels(data, float_lanes(site.machine)))])
-
-    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
-        assert inputs[0] is not None
-        return outputs[0].size * inputs[0].dims[-1]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -19,8 +19,9 @@ _SEEN = 7
 
 
 class Rings(NamedTuple):
-    """What a program has to know of rings: ``rewind`` is how many of the last tokens it may take back, for which the
-    rings have what is before them, and ``room`` is the number of tokens of a sequence; None and 0 without rings."""
+    """The limits of rings that a program keeps to: ``rewind`` is how many of the last tokens it may take back, for
+    which the rings have what is before them, and ``room`` is the number of tokens of a sequence; None and 0 without
+    rings."""
 
     rewind: int | None = None
     room: int = 0

@@ -70,7 +70,7 @@ def write_folder(
 
 
 def _present(folder: Path) -> set[str]:
-    """What a folder holds.  Raises InputError for a file."""
+    """The names of the files in a folder.  Raises InputError for a file."""
     if not folder.exists():
         return set()
     if not folder.is_dir():

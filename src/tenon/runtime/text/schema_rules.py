@@ -216,7 +216,7 @@ class _Rules:
         return rf'"\"" {self._other_end(contents)}'
 
     def _other_end(self, names: Sequence[str]) -> str:
-        """What may follow where some names have so many characters left."""
+        """The rules for what may follow where some names have so many characters left."""
         starts = dict[str, list[str]]()
         for name in names:
             if name:

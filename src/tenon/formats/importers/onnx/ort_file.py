@@ -59,10 +59,10 @@ OPSET = {"domain": 0, "version": 1}
 ENTRY = {"key": 0, "value": 1}
 
 TENSOR_KIND, SEQUENCE_KIND, MAP_KIND = 1, 2, 3
-"""What a TypeInfo holds."""
+"""The kinds of value that a TypeInfo holds, by their numbers."""
 
 DIM_VALUE, DIM_PARAM = 1, 2
-"""What a dimension is: a number or a name; 0 is unknown."""
+"""The kinds of dimension: a number or a name; 0 is unknown."""
 
 FUSED = 1
 """The type of a node that an execution provider compiled."""

@@ -1,4 +1,4 @@
-"""What images become in prompts, by the kind of model, and what its preprocessing is where no file says it."""
+"""How images stand in prompts and are preprocessed where no file says it, by the kind of model."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
 
 
 def settings_of_speech(folder: Path, given: TextModel) -> TextModel | None:
-    """What ``settings_beside`` says, and where there is no tokenizer.json the tokens of tokenizer.bin, with the tokens
-    "<s>" to begin with and "</s>" at the end.  Raises FormatError for a damaged file."""
+    """The settings of ``settings_beside``, and where there is no tokenizer.json the tokens of tokenizer.bin, with
+    the tokens "<s>" to begin with and "</s>" at the end.  Raises FormatError for a damaged file."""
     settings = settings_beside(folder, given)
     path = folder / TOKEN_LIST
     if settings is None or is_regular(folder / TOKENIZER) or not is_regular(path):
