@@ -10,6 +10,7 @@ import tenon
 from onnx_models import model, node, random
 from sized_models import as_c, check, loaded
 from tenon.errors import InputError, ShapeError
+from tenon.machine.kernel_ir.loops import Bind, Loop
 from tenon.network.graph.graph import Array
 from tenon.network.graph.size_range import Size
 
@@ -75,6 +76,25 @@ def test_what_lies_beyond_the_extents_of_images(kernel: int, pad: int, channels:
     assert sum(algorithm in call.kernel.name for call in bundle.program.calls) >= 2
     runs = [({"x": random(1, channels, h, w)}, {"H": h, "W": w}) for h, w in ((7, 13), (6, 33), (5, 21))]
     check(net, shapes, runs)
+
+
+@pytest.mark.parametrize("most", [1216, 1218])
+def test_tiles_of_signals_end_at_extents(most: int) -> None:
+    """Also where the last tile of four positions is a part of one."""
+    weights = {f"w{i}": random(64, 64, 1, 3, seed=i) / 64 for i in range(2)}
+    nodes = [node("Conv", ["x", "w0"], ["a"], pads=[0, 1] * 2), node("Conv", ["a", "w1"], ["y"], pads=[0, 1] * 2)]
+    net = model(nodes, {"x": [1, 64, 1, "N"]}, ["y"], weights)
+    shapes = {"N": Size("N", 1, most)}
+    bundle = tenon.compile(loaded(net, shapes), no_tuning=True)
+    kernels = [call.kernel for call in bundle.program.calls if "winograd" in call.kernel.name]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        (bound,) = kernel.body
+        assert isinstance(bound, Bind)
+        (blocks,) = bound.body
+        assert isinstance(blocks, Loop)
+        assert len(blocks.var.below) == 2
+    check(net, shapes, [({"x": random(1, 64, 1, n)}, {"N": n}) for n in (1, 7, most - 1, most)])
 
 
 def test_residual_blocks_copy_nothing() -> None:

@@ -44,8 +44,8 @@ from tenon.machine.kernel_ir.read_tiles import TileNeed
 from tenon.machine.kernel_ir.read_tiles import needs as tile_needs
 from tenon.machine.kernel_ir.rewrite import Substitution
 from tenon.machine.kernel_ir.text import show_expr
-from tenon.machine.kernel_ir.upper import upper
-from tenon.machine.kernel_ir.walk import loads, statements
+from tenon.machine.kernel_ir.upper import Facts, upper
+from tenon.machine.kernel_ir.walk import loads, statements, statements_under_tests
 from tenon.network.graph.types import I64
 
 _SPREAD = 4
@@ -209,9 +209,10 @@ class _OutputNeed:
     buffer: Buffer
     var: Var
 
-    def place(self, store: Store | Load) -> tuple[StorePosition, Index] | None:
-        """Where a store goes, and the first place that is not needed; of an operand, where a load does."""
-        place = self.axis.place(store) if store.buffer is self.buffer else None
+    def place(self, store: Store | Load, facts: Facts = ()) -> tuple[StorePosition, Index] | None:
+        """Where a store goes where facts hold, and the first place that is not needed; of an operand, where a load
+        does."""
+        place = self.axis.place(store, facts) if store.buffer is self.buffer else None
         return None if place is None else (place, (Index(((self.var, 1),)) + self.axis.start) * place.parts)
 
 
@@ -227,13 +228,15 @@ class _PrivateNeed:
     step: int
     more: int
 
-    def place(self, store: Store) -> tuple[StorePosition, Index] | None:
+    def place(self, store: Store, facts: Facts = ()) -> tuple[StorePosition, Index] | None:
         """As ``_OutputNeed.place``."""
         if store.buffer is not self.buffer:
             return None
         return StorePosition(store.index[self.dim] * self.factor, 1), Index(((self.var, self.step),)) + self.more + 1
 
 
+TestedStore = tuple[Store, Facts]
+"""A store, and the tests around it."""
 _Need = _OutputNeed | _PrivateNeed | TileNeed
 _Places = list[tuple[StorePosition, Index]]
 
@@ -318,9 +321,9 @@ class _Clipping:
         self.used |= facts.keys()
         return If(tuple(facts.values()), (made,)) if facts else made
 
-    def end(self, s: Loop, stores: Sequence[Store] | None, var: Var) -> Index | None:
+    def end(self, s: Loop, stores: Sequence[TestedStore] | None, var: Var) -> Index | None:
         """The iteration from which on all stores of a loop go beyond what is needed."""
-        sums = [store for store in stores or () if accumulates(store)]
+        sums = [store for store in stores or () if accumulates(store[0])]
         others = [store for store in stores or () if store not in sums]
         places = self.places(others, var, s.var) if others else []
         if places is not None and sums:
@@ -353,7 +356,7 @@ class _Clipping:
                 return [place for place in dict.fromkeys(places) if place is not None]
         return None
 
-    def begins(self, s: Stmt, stores: Sequence[Store] | None, var: Var) -> Index | None:
+    def begins(self, s: Stmt, stores: Sequence[TestedStore] | None, var: Var) -> Index | None:
         """An expression that is negative where all stores of a statement go beyond what is needed, if that can be."""
         places = self.places(stores, var)
         if places is None:
@@ -364,12 +367,12 @@ class _Clipping:
             return None  # it runs whenever anything is needed
         return fact
 
-    def places(self, stores: Sequence[Store] | None, var: Var, moving: Var | None = None) -> _Places | None:
+    def places(self, stores: Sequence[TestedStore] | None, var: Var, moving: Var | None = None) -> _Places | None:
         """Where stores go, and the first places that are not needed by a number; None where one may go elsewhere.  Of
         several axes of which as much is needed, that along which a loop moves."""
         places: _Places = []
-        for store in stores or ():
-            candidates = [p for need in self.needs if need.var is var and (p := need.place(store)) is not None]
+        for store, facts in stores or ():
+            candidates = [p for need in self.needs if need.var is var and (p := need.place(store, facts)) is not None]
             along = (p for p in candidates if any(a is moving for a, _ in p[0].at.terms))
             place = next(along, next(iter(candidates), None))
             if place is None:
@@ -444,19 +447,19 @@ def _last(load: Load, dim: int) -> Index:
     return load.index[dim] + (lanes - 1)
 
 
-def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[Store] | None:
-    """The stores of statements that others may see; None where they do more than to store.  With ``own`` they are an
-    iteration of a parallel loop, whose scratch memory is undefined after it."""
-    made, stores = set[Buffer](), list[Store]()
-    for each in statements(body):
+def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[TestedStore] | None:
+    """The stores of statements that others may see, with the tests around each; None where they do more than to store.
+    With ``own`` they are an iteration of a parallel loop, whose scratch memory is undefined after it."""
+    made, stores = set[Buffer](), list[TestedStore]()
+    for each, facts in statements_under_tests(body):
         match each:
             case Alloc():
                 made.add(each.buffer)
             case Store():
-                stores.append(each)
+                stores.append((each, facts))
             case Barrier() | CallSource():
                 return None
-    return [s for s in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
+    return [(s, facts) for s, facts in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
 
 
 _SUMS = frozenset({"add", "max", "min", "dot2", "dot2_odd", "fma_f16", "fma_f16_scalar"})

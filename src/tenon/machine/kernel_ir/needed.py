@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel, Load, Store
-from tenon.machine.kernel_ir.upper import upper
+from tenon.machine.kernel_ir.upper import Facts, upper
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class NeededAxis:
     count: int
     bounds: tuple[NeededCount, ...]
 
-    def place(self, store: Store | Load) -> StorePosition | None:
-        """Where a store or a load goes along this dimension; None where it is not known to stay within its content, not
-        in the halo, and within one row of the dimensions outside of this one, while variables run."""
+    def place(self, store: Store | Load, facts: Facts = ()) -> StorePosition | None:
+        """Where a store or a load goes along this dimension where facts hold; None where it is not known to stay within
+        its content, not in the halo, and within one row of the dimensions outside of this one, while variables run."""
         period, first = self.stride * self.extent, self.start * self.stride
         flat = store.buffer.flat(store.index)
         type = store.type if isinstance(store, Load) else store.value.type
         at, more = _rest(flat, period), type.lanes - 1  # elements behind the first one
-        if upper(first - at) > 0 or upper(at) + more >= first + self.count * self.stride:
+        if upper(first - at, facts) > 0 or upper(at, facts) + more >= first + self.count * self.stride:
             return None
         inner = _rest(at, self.stride)
-        if upper(-inner) > 0 or upper(inner) + more >= self.stride:
+        if upper(-inner, facts) > 0 or upper(inner, facts) + more >= self.stride:
             return StorePosition(at, self.stride)
         outer = at - inner
         return StorePosition(Index(tuple((a, k // self.stride) for a, k in outer.terms), outer.const // self.stride), 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tenon.machine.kernel_ir.index import Index, Var
 from tenon.machine.kernel_ir.loops import Buffer, Load, Loop, Stmt, Store
 from tenon.machine.kernel_ir.needed import StorePosition
-from tenon.machine.kernel_ir.upper import upper
+from tenon.machine.kernel_ir.upper import Facts, upper
 from tenon.machine.kernel_ir.walk import loads, statements
 
 
@@ -32,7 +32,7 @@ class TileNeed:
         """The first element that is not read."""
         return (Index(((self.var, 1),)) + (self.width - 1)) // self.width * self.width
 
-    def place(self, store: Store | Load) -> tuple[StorePosition, Index] | None:
+    def place(self, store: Store | Load, facts: Facts = ()) -> tuple[StorePosition, Index] | None:
         """Where a store goes along the dimension, and the first element that is not read."""
         return (StorePosition(store.index[self.dim], 1), self.end) if store.buffer is self.buffer else None
 

@@ -33,6 +33,16 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(s.body)
 
 
+def statements_under_tests(
+    body: tuple[Stmt, ...], facts: tuple[Index, ...] = ()
+) -> Iterator[tuple[Stmt, tuple[Index, ...]]]:
+    """The same, with the tests around each."""
+    for s in body:
+        yield s, facts
+        if isinstance(s, BLOCKS):
+            yield from statements_under_tests(s.body, (*facts, *s.facts) if isinstance(s, If) else facts)
+
+
 def indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
     """All indices of a body: of loads and stores, bounds of loops, and tests."""
     for s in statements(body):

@@ -231,7 +231,8 @@ class _SideBySide:
         a parallel loop, whose scratch memory is undefined after it."""
         stores, absorbed = outliving(body, own=own), self.absorbed(body, facts)
         return stores is not None and all(
-            self.beyond(s, facts) or self.unread(s, facts) or (absorbed and accumulates(s)) for s in stores
+            self.beyond(s, (*facts, *tests)) or self.unread(s, (*facts, *tests)) or (absorbed and accumulates(s))
+            for s, tests in stores
         )
 
     def absorbed(self, body: tuple[Stmt, ...], facts: Facts) -> bool:
@@ -275,7 +276,7 @@ class _SideBySide:
 
 def _from(axis: NeededAxis, access: Store | Load, number: Var, facts: Facts) -> bool:
     """Whether a store or load goes to positions from ``number`` on."""
-    place = axis.place(access)
+    place = axis.place(access, facts)
     if place is None:
         return False
     first = (Index(((number, 1),)) + axis.start) * place.parts
