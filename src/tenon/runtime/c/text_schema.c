@@ -283,14 +283,15 @@ static void schema_put_plain(Schema *s, int rule) {
 /* A character of a string, as JSON has it, within a literal. */
 static void schema_put_character(Schema *s, uint32_t point) {
   static const char signs[] = "bfnrt", meanings[] = "\b\f\n\r\t";
-  const char *sign = point != 0 && point < ' ' ? strchr(meanings, (int)point) : NULL;
   uint8_t bytes[4];
+  int sign = 0;
+  while (signs[sign] != 0 && (uint32_t)meanings[sign] != point) sign++;
   if (point == '"' || point == '\\') {
     schema_put(s, "\\\\\\");
     schema_write(s, &"\\\""[point == '"'], 1);
-  } else if (sign != NULL) {
+  } else if (signs[sign] != 0) {
     schema_put(s, "\\\\");
-    schema_write(s, &signs[sign - meanings], 1);
+    schema_write(s, &signs[sign], 1);
   } else if (point < ' ' || point == 0x7f) {
     schema_put(s, "\\\\u");
     schema_put_hexadecimal(s, point, 4);

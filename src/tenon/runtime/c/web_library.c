@@ -43,13 +43,6 @@ char *strchr(const char *text, int character) {
   return (char *)(uintptr_t)text;
 }
 
-/* Compilers make it of strchr in texts that they know. */
-void *memchr(const void *memory, int byte, size_t size) {
-  for (const unsigned char *at = memory; size-- > 0; at++)
-    if (*at == (unsigned char)byte) return (void *)(uintptr_t)at;
-  return NULL;
-}
-
 int strcmp(const char *a, const char *b) {
   while (*a && *a == *b) a++, b++;
   return (unsigned char)*a - (unsigned char)*b;
