@@ -99,7 +99,7 @@ def test_tiles_are_chosen_by_rows() -> None:
     [("aarch64-i8mm", "mmla_signed("), ("aarch64-dotprod", "dot4_lane3("), ("aarch64", "dot4_narrow(")],
 )
 def test_products_of_arm(target: str, product: str, name: str) -> None:
-    """Of blocks of two by two for tiles of an even number of rows, where the last three rows are a tile of the other
+    """Tiles of an even number of rows are of blocks of two by two, where the last three rows are a tile of the other
     kind; by words of vectors; and of bytes where none may be -128."""
     machine = find(target).machine
     op, arrays = BlockMatMul(name), quantised_case(7, 256, 35, FORMATS[name])

@@ -158,7 +158,7 @@ def qwen_folder(path: Path) -> Path:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_decoders_embed_texts(pooling: str, tmp_path: Path) -> None:
-    """Of GGUF and of a folder: the state of a token, or the mean of all, of the network without caches."""
+    """A GGUF file and a folder give the state of a token, or the mean of all, of the network without caches."""
     number, mode = POOLINGS[pooling]
     gguf = tmp_path / "net.gguf"
     gguf.write_bytes(replace(QWEN, pairs={**QWEN.pairs, "pooling_type": (U32, number)}).file())

@@ -75,7 +75,7 @@ TILES = {
     ],
 )
 def test_results_are_exact(name: str, kernel: tuple[int, int], stride: int, rounding: str, added: bool) -> None:
-    """Of two images with halos; a tensor may be added to the sums of the second."""
+    """Both images have halos; a tensor may be added to the sums of the second."""
     op, arrays = pair(kernel, stride, rounding, added=added)
     ask, other = Ask(blocked=True, surplus=1), len(arrays) - 2
     constant = tuple(i for i, a in enumerate(arrays) if i and a is not None and not (added and i == other))

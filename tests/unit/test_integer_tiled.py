@@ -165,7 +165,7 @@ def test_products_in_parts(name: str, k: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_steps_of_words() -> None:
-    """Of many channels all words of a step are of one tap, of fewer of several, of one word of all pairs."""
+    """All words of a step are of one tap where there are many channels, else of several, or of all pairs."""
     s = in_words(conv(64))
     assert Depth.of(s, 8) == Depth(1, 8, 2, 18, flat=False)
     assert Depth.of(s, 32) == Depth(1, 32, 1, 5, flat=False, together=2)

@@ -47,7 +47,7 @@ def test_lanes_of_vectors(name: str) -> None:
 
 @pytest.mark.parametrize("constant", [(1,), ()])
 def test_matrices_in_rows(constant: tuple[int, ...]) -> None:
-    """Of a constant matrix and of two that only a run knows."""
+    """One product has a constant matrix, the other two that only a run knows."""
     rng = np.random.default_rng(3)
     given: list[Array] = [rng.standard_normal(each).astype(np.float32) for each in ((2, 7, 24), (2, 24, 18))]
     results = list[Array]()

@@ -91,7 +91,7 @@ def _weights(count: int) -> list[str]:
 
 
 def _positions(block: OuterBlock, count: int) -> list[str]:
-    """What lies beyond the positions of the last tile is loaded, too, from the same rows, and not multiplied."""
+    """Positions beyond those of the last tile are loaded, too, from the same rows, and not multiplied."""
     return load(0, count * block.down, "at", 0)
 
 
