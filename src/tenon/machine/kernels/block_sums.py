@@ -313,13 +313,11 @@ class BlockSums:
     ) -> None:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
-        if self.unit == SIXTEEN:
-            self._lines(dots, row, rows, panel, vectors, group)
+        if self.unit in (SIXTEEN, PAIRS):
+            add = self._sixteens if self.unit == SIXTEEN else self._pairs_of_halves
+            add(dots, [row_at(row, r) for r in range(rows)], panel, vectors, group, pairs)
             return
         for pair in pairs:
-            if self.unit == PAIRS:
-                self._pairs_of_halves(dots, row, rows, panel, vectors, group, pair)
-                continue
             with k.unroll("v", vectors) as v:
                 words = unpacked_pair(self.p, weights.words(panel + v, group), pair)
                 words = [k.let("w", word) for word in words]
@@ -334,31 +332,31 @@ class BlockSums:
                     xs = [broadcast(self.at.x[at, first + i], lanes) for i in (0, 1)]
                     dots[r, v] = self._product(dots[r, v], words, xs)
 
-    def _lines(self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index) -> None:
-        """Add the products of a group of weights in bytes, 16 at a time."""
+    def _sixteens(
+        self, dots: Tensor, rows: Sequence[Index], panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+    ) -> None:
+        """Add the products of some pairs of words, of weights in bytes, 16 at a time."""
         k, each = self.k, WORDS // 4
-        places = [row_at(row, r) for r in range(rows)]
-        for i in range(each):
-            activations = [k.let("x", self.at.x.vec(4)[at, group * each + i]) for at in places]
+        for i in dict.fromkeys(pair // 2 for pair in pairs):
+            activations = [k.let("x", self.at.x.vec(4)[at, group * each + i]) for at in rows]
             for v in range(vectors):
                 own = k.let("w", self.at.weights.codes.vec(4)[panel + v, group, i])
                 for r, x in enumerate(activations):
                     dots[r, v] = dot16(dots[r, v], x, own)
 
     def _pairs_of_halves(
-        self, dots: Tensor, row: TileRows, rows: int, panel: Index, vectors: int, group: Index, pair: int
+        self, dots: Tensor, rows: Sequence[Index], panel: Index, vectors: int, group: Index, pairs: Sequence[int]
     ) -> None:
-        """Add the products of two words, of bytes that are widened to halves of words: of each row once for all panels,
-        and of each panel once for all rows."""
-        first = group * WORDS + 2 * pair
-        places = [row_at(row, r) for r in range(rows)]
-        activations = [
-            [half for i in (0, 1) for half in self._widened(bitcast(self.at.x[at, first + i], I32))] for at in places
-        ]
-        for v in range(vectors):
-            for i, half in enumerate(self._halves(self.at.weights.words(panel + v, group), pair)):
-                for r in range(rows):
-                    dots[r, v] = op(PAIRS, dots[r, v], activations[r][i], half)
+        """Add the products of some pairs of words, of bytes that are widened to halves of words: of each row once for
+        all panels, and of each panel once for all rows."""
+        for pair in pairs:
+            words = [group * WORDS + 2 * pair + i for i in (0, 1)]
+            own = [[bitcast(self.at.x[at, word], I32) for word in words] for at in rows]
+            activations = [[half for word in each for half in self._widened(word)] for each in own]
+            for v in range(vectors):
+                for i, half in enumerate(self._halves(self.at.weights.words(panel + v, group), pair)):
+                    for r, halves in enumerate(activations):
+                        dots[r, v] = op(PAIRS, dots[r, v], halves[i], half)
 
     def _halves(self, stored: Callable[[int], Expr], pair: int) -> list[Expr]:
         """The elements of two words of weights, two by two: those at even and at odd places of each word."""
