@@ -122,12 +122,9 @@ def values(body: tuple[Stmt, ...]) -> Iterator[Expr]:
 
 def loads(body: tuple[Stmt, ...], facts: tuple[Index, ...] = ()) -> Iterator[tuple[Load, tuple[Index, ...]]]:
     """The loads of statements, with the tests around them."""
-    for s in body:
-        match s:
-            case Let() | Store() | Bind():
-                yield from loads_of(s.value, facts)
-        if isinstance(s, BLOCKS):
-            yield from loads(s.body, (*facts, *s.facts) if isinstance(s, If) else facts)
+    for s, tests in statements_under_tests(body, facts):
+        if isinstance(s, Let | Store | Bind):
+            yield from loads_of(s.value, tests)
 
 
 def loads_of(e: Expr, facts: tuple[Index, ...]) -> Iterator[tuple[Load, tuple[Index, ...]]]:

@@ -44,7 +44,7 @@ from tenon.machine.kernel_ir.loops import (
 )
 from tenon.machine.kernel_ir.spaces import SHARED, MemorySpace
 from tenon.machine.kernel_ir.upper import Facts, Memo, upper
-from tenon.machine.kernel_ir.walk import statements
+from tenon.machine.kernel_ir.walk import loads_of, statements
 from tenon.machine.kernel_ir.work_groups import KINDS, WorkGroups, buffer_bytes, work_groups
 from tenon.machine.proofs.intervals import group_conflict, has_barrier
 from tenon.machine.proofs.race_check import Touch, conflict
@@ -280,7 +280,7 @@ class _Proof:
     def constant(self, value: Expr) -> bool:
         """Whether a value is the same in all iterations of all loops: it is computed from fixed elements of memory that
         the kernel does not write."""
-        read, written = [load for load, _ in loads(value)], {self.same.get(b, b) for b in self.kernel.params}
+        read, written = [load for load, _ in loads_of(value, ())], {self.same.get(b, b) for b in self.kernel.params}
         written = {b for b in written if b.space != "const"}
         fixed = all(not i.terms for load in read for i in load.index)
         return (
@@ -492,18 +492,6 @@ class _Proof:
         low, high = i.span()
         if low <= -_LIMIT or high >= _LIMIT:
             raise OutOfRangeError(f"{self.kernel.name}: {where}: {i!r} needs more than 31 bits")
-
-
-def loads(e: Expr, guards: Facts = ()) -> Iterator[tuple[Load, Facts]]:
-    """Every load under ``e`` with the guards that protect it."""
-    if isinstance(e, Load):
-        yield e, guards
-    elif isinstance(e, Op):
-        for a in e.args:
-            yield from loads(a, guards)
-    elif isinstance(e, Guarded):
-        yield from loads(e.value, guards + e.facts)
-        yield from loads(e.other, guards)
 
 
 def refs(e: Expr) -> bool:
