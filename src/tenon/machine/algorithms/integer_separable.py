@@ -5,13 +5,11 @@ It is offered where it takes less time by estimate than two launches, each by it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import (
-    Algorithm,
     Cost,
     Limits,
     Output,
@@ -26,13 +24,13 @@ from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_LATENCY, DEV
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
 from tenon.machine.algorithms.integer_staged import IntegerStaged
 from tenon.machine.algorithms.integers import IntegerStage
-from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, LONGEST, PART, WAITS
+from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, LONGEST, PART, WAITS, SeparableTiled
 from tenon.machine.algorithms.tensor_staged import staged_cycles, tiles
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import integer_depthwise_items, integer_staged
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.fours import FOUR
-from tenon.machine.kernels.group_tiles import Depth, in_words
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words
 from tenon.machine.kernels.integer_separable import integer_separable, supported
 from tenon.machine.kernels.integer_staged import WordTile
 from tenon.machine.kernels.machine import Machine
@@ -42,14 +40,11 @@ _TAP, _RESULT = 3, 14
 """Instructions of a product of two bytes, and of a result that is requantised and becomes part of a word."""
 
 
-@dataclass(frozen=True)
-class IntegerSeparable(Algorithm):
-    """By tiles of ``tile`` of the 1x1 convolution; a thread computes ``run`` depthwise results of a row at once."""
+class IntegerSeparable(SeparableTiled):
+    """The same of bytes, by tiles of a matrix unit."""
 
-    tile: WordTile
-    run: int
     name: ClassVar[str] = "integer-separable"
-    offered: ClassVar[int] = 8
+    shape: ClassVar[type[GroupTile]] = WordTile
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
@@ -70,32 +65,22 @@ class IntegerSeparable(Algorithm):
         listed = _ranked(first, second, machine)[:count]
         return [cls(tile, run) for tile, run in listed if cycles(first, second, tile, run, launch) < apart]
 
-    @classmethod
-    def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(WordTile(**{field.name: numbers[field.name] for field in fields(WordTile)}), numbers["run"])
-
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {**asdict(self.tile), "run": self.run}
-
-    @property
-    def packing(self) -> tuple[str | int, ...]:
-        return self.name, self.tile.n, self.tile.k
-
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (first, second), tile = problem, self.tile
         assert machine.launch is not None
+        assert isinstance(tile, WordTile)
         words = Depth.of(in_words(second), tile.k).steps * tile.k * -(-second.padded // tile.n) * tile.n
         time = cycles(first, second, tile, self.run, machine.launch)
         return Cost(time / DEVICE_CYCLES, 4 * words + first.padded * first.taps)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
-        first, second = stages
+        (first, second), tile = stages, self.tile
         assert isinstance(first, IntegerStage)
         assert isinstance(second, IntegerStage)
+        assert isinstance(tile, WordTile)
         taps = Weights(integer_depthwise_items.pack(first.constant, first.described))
-        packed = Weights(integer_staged.pack(second.constant, second.described, self.tile))
-        kernel = integer_separable(first.described, second.described, self.tile, self.run)
+        packed = Weights(integer_staged.pack(second.constant, second.described, tile))
+        kernel = integer_separable(first.described, second.described, tile, self.run)
         return [Step(kernel, (first.left, taps, *first.operands, packed, *second.operands, Output()))]
 
 
