@@ -23,6 +23,7 @@ from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.decompositions.decoder.weights import DecoderWeights
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.bind import Shapes
+from tenon.network.graph.decoder_shapes import CHUNK, CONTEXT
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.size_range import Size
 from tenon.network.graph.text_model import ImageText
@@ -44,9 +45,6 @@ EMBEDDING, EMBEDDED = "embedding", 512
 """The output of a decoder that embeds texts, and the most tokens of a text where nothing else is said."""
 
 EMBEDDING_PORTS = {name: name for name in (TOKENS, EMBEDDING)}
-
-CHUNK, ROOM = 64, 2048
-"""The most tokens of a run, and of the cache, where nothing else is said."""
 
 
 def decoder_graph(
@@ -111,7 +109,7 @@ def _default_sizes(shapes: Shapes, context: int, together: int = 0) -> Mapping[s
     if any(name == TOKENS or name.startswith("past_key_values.") for name in shapes):
         return {}
     most = _most(shapes.get(LENGTH, min(max(CHUNK, together), context)))
-    sizes = {LENGTH: Size(LENGTH, 1, max(1, most)), PAST: Size(PAST, 0, max(0, min(ROOM, context) - most))}
+    sizes = {LENGTH: Size(LENGTH, 1, max(1, most)), PAST: Size(PAST, 0, max(0, min(CONTEXT, context) - most))}
     return {name: size for name, size in sizes.items() if name not in shapes}
 
 

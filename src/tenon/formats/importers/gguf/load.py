@@ -9,7 +9,7 @@ from dataclasses import replace
 from glob import escape
 
 from tenon.errors import FormatError, Problem, UnsupportedError
-from tenon.formats.decompositions.decoder.graph import EMBEDDING_PORTS, ROOM, decoder_graph, embedding_graph, room_of
+from tenon.formats.decompositions.decoder.graph import EMBEDDING_PORTS, decoder_graph, embedding_graph, room_of
 from tenon.formats.decompositions.transformers.image_tower import FEATURES
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
@@ -23,6 +23,7 @@ from tenon.formats.importers.gguf.weights import GgufWeights
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.gguf import MAGIC, Gguf, parse
 from tenon.network.graph.bind import Shapes
+from tenon.network.graph.decoder_shapes import CONTEXT
 from tenon.network.graph.graph import Graph
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
@@ -48,7 +49,7 @@ def load(file: ModelFile, shapes: Shapes, inputs: Sequence[str] | None, outputs:
             graph = build_encoder(builder, metadata, weights)
             graph.text = encoder_text(metadata)
             return graph
-        room = room_of(builder.shapes, metadata.size("context_length", ROOM))
+        room = room_of(builder.shapes, metadata.size("context_length", CONTEXT))
         config = decoder_config(metadata, weights.factors, room)
         pooling = pooling_of(metadata)
     if images is not None and images.tower.width != config.hidden:

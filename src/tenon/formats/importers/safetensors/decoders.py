@@ -11,7 +11,6 @@ from tenon.errors import Problem, UnsupportedError
 from tenon.formats.decompositions.decoder.graph import (
     EMBEDDING_PORTS,
     PORTS,
-    ROOM,
     decoder_graph,
     embedding_graph,
     image_ports,
@@ -22,6 +21,7 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES, decoder_config
 from tenon.formats.importers.safetensors.settings import ModelSettings
+from tenon.network.graph.decoder_shapes import CONTEXT
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.text_model import ImageText, TextModel
 
@@ -128,9 +128,9 @@ def build_decoder(
     """The graph of a decoder, and what its settings say of texts; ``image`` is how it reads images."""
     tied = settings.content.get("tie_word_embeddings") is True
     weights = NamedWeights(tensors, settings.model_type, tied=tied)
-    context = settings.content.get("max_position_embeddings", ROOM)
+    context = settings.content.get("max_position_embeddings", CONTEXT)
     try:
-        config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else ROOM))
+        config = decoder_config(settings, room_of(builder.shapes, context if isinstance(context, int) else CONTEXT))
     except RefusedError as refusal:
         raise UnsupportedError(settings.name, [Problem(settings.model_type, refusal.what, refusal.remedy)]) from None
     pooling = settings.pooling
