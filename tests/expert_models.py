@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gguf_models import DEPTH, F32, HIDDEN, U32, WIDE, DecoderFile, Pair, gguf
+from gguf_models import DEPTH, END_NAMES, F32, HIDDEN, LAYER_NAMES, U32, WIDE, DecoderFile, Pair, gguf
 from tenon.network.graph.graph import Array
 
 
@@ -43,19 +43,7 @@ class ExpertFile(DecoderFile):
         return super().keys()
 
 
-NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output": "lm_head",
-    "output_norm": "model.norm",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-}
+NAMES = END_NAMES | {name: own for name, own in LAYER_NAMES.items() if not own.startswith("mlp.")}
 QWEN = {
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gguf_models import DEPTH, HIDDEN, VOCABULARY, DecoderFile, Variant, logits
+from gguf_models import DEPTH, HIDDEN, LAYER_NAMES, VOCABULARY, DecoderFile, Variant, logits
 from tenon.formats.decompositions.transformers.clip import ImageTowerConfig
 from tenon.network.graph.graph import Array
 from transformer_models import Seeded, safetensors, tokenizer
@@ -21,17 +21,6 @@ WORDS = [f"{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(VOCABULARY)]
 SPECIAL = {IMAGE: "<image>", AROUND: "<fake_token_around_image>", WHOLE: "<global-img>"}
 TOWER = ImageTowerConfig(32, 48, 2, 2, hidden_act="gelu", image_size=16, patch_size=4)
 FACTOR, ROWS = 2, 4
-_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 _ENDS = {
     "token_embd.weight": "model.text_model.embed_tokens.weight",
     "output_norm.weight": "model.text_model.norm.weight",
@@ -44,7 +33,7 @@ def _named(name: str) -> str:
     if name in _ENDS:
         return _ENDS[name]
     _, layer, part, kind = name.split(".")
-    return f"model.text_model.layers.{layer}.{_NAMES[part]}.{kind}"
+    return f"model.text_model.layers.{layer}.{LAYER_NAMES[part]}.{kind}"
 
 
 def tower_tensors() -> dict[str, Array]:
@@ -53,14 +42,7 @@ def tower_tensors() -> dict[str, Array]:
     w.draw("vision_model.embeddings.patch_embedding.weight", width, 3, TOWER.patch_size, TOWER.patch_size)
     w.draw("vision_model.embeddings.patch_embedding.bias", width)
     w.draw("vision_model.embeddings.position_embedding.weight", side * side, width)
-    for i in range(TOWER.num_hidden_layers):
-        name = f"vision_model.encoder.layers.{i}"
-        for part in ("q", "k", "v", "out"):
-            w.linear(f"{name}.self_attn.{part}_proj", width, width)
-        for part in ("layer_norm1", "layer_norm2"):
-            w.norm(f"{name}.{part}", width)
-        w.linear(f"{name}.mlp.fc1", width, TOWER.intermediate_size)
-        w.linear(f"{name}.mlp.fc2", TOWER.intermediate_size, width)
+    w.clip_layers("vision_model", TOWER.num_hidden_layers, width, TOWER.intermediate_size)
     w.norm("vision_model.post_layernorm", width)
     w.linear("connector.modality_projection.proj", width * FACTOR * FACTOR, HIDDEN, bias=False)
     return w.tensors

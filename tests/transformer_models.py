@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tenon.formats.decompositions.transformers.bert import BertConfig
-from tenon.formats.decompositions.transformers.clip import ClipConfig, ImageTowerConfig, TextTowerConfig, TowerConfig
+from tenon.formats.decompositions.transformers.clip import ClipConfig, ImageTowerConfig, TextTowerConfig
 from tenon.formats.decompositions.transformers.moonshine import MoonshineConfig
 from tenon.formats.decompositions.transformers.whisper import WhisperConfig
 from tenon.network.graph.graph import Array
@@ -115,6 +115,17 @@ class Seeded:
         if bias:
             self.draw(f"{name}.bias", width)
 
+    def clip_layers(self, tower: str, layers: int, width: int, inner: int) -> None:
+        """The layers of a tower of CLIP or SigLIP."""
+        for i in range(layers):
+            name = f"{tower}.encoder.layers.{i}"
+            for part in ("q", "k", "v", "out"):
+                self.linear(f"{name}.self_attn.{part}_proj", width, width)
+            for part in ("layer_norm1", "layer_norm2"):
+                self.norm(f"{name}.{part}", width)
+            self.linear(f"{name}.mlp.fc1", width, inner)
+            self.linear(f"{name}.mlp.fc2", inner, width)
+
 
 def whisper_tensors(config: WhisperConfig, seed: int = 0) -> dict[str, Array]:
     """The tensors of ``model.safetensors``."""
@@ -211,22 +222,11 @@ def clip_tensors(config: ClipConfig, seed: int = 0) -> dict[str, Array]:
     patches = (image.hidden_size, image.num_channels, image.patch_size, image.patch_size)
     w.draw("vision_model.embeddings.patch_embedding.weight", *patches)
     w.draw("vision_model.embeddings.position_embedding.weight", side * side + 1, image.hidden_size)
-    _clip_tower(w, "text_model", text)
-    _clip_tower(w, "vision_model", image)
+    w.clip_layers("text_model", text.num_hidden_layers, text.hidden_size, text.intermediate_size)
+    w.clip_layers("vision_model", image.num_hidden_layers, image.hidden_size, image.intermediate_size)
     w.norm("text_model.final_layer_norm", text.hidden_size)
     for name in ("pre_layrnorm", "post_layernorm"):
         w.norm(f"vision_model.{name}", image.hidden_size)
     w.linear("text_projection", text.hidden_size, config.projection_dim, bias=False)
     w.linear("visual_projection", image.hidden_size, config.projection_dim, bias=False)
     return w.tensors
-
-
-def _clip_tower(w: Seeded, prefix: str, sizes: TowerConfig) -> None:
-    for i in range(sizes.num_hidden_layers):
-        name, width = f"{prefix}.encoder.layers.{i}", sizes.hidden_size
-        for part in ("q", "k", "v", "out"):
-            w.linear(f"{name}.self_attn.{part}_proj", width, width)
-        for part in ("layer_norm1", "layer_norm2"):
-            w.norm(f"{name}.{part}", width)
-        w.linear(f"{name}.mlp.fc1", width, sizes.intermediate_size)
-        w.linear(f"{name}.mlp.fc2", sizes.intermediate_size, width)

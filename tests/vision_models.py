@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gguf_models import ARRAY, BOOL, DEPTH, F32, HIDDEN, STRING, U32, DecoderFile, Pair, gguf
+from gguf_models import ARRAY, BOOL, DEPTH, F32, HIDDEN, LAYER_NAMES, POST_NAMES, STRING, U32, DecoderFile, Pair, gguf
 from tenon.network.graph.graph import Array
 from transformer_models import Seeded, safetensors, tokenizer
 
@@ -25,24 +25,6 @@ SIDE, PATCH, WIDTH, INNER, HEADS = 32, 8, 32, 48, 2
 
 _SEPARATE = ("attn_norm", "ffn_norm")
 _GEMMA = (*_SEPARATE, "attn_q_norm", "attn_k_norm", "post_attention_norm", "post_ffw_norm")
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_POST = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 _ENDS = {"token_embd": "embed_tokens", "output_norm": "norm"}
 
 
@@ -108,7 +90,7 @@ class SeeingModel:
         return {**self._decoder_tensors(), **self._tower_tensors()}
 
     def _decoder_tensors(self) -> dict[str, Array]:
-        names = {**_LAYER, **(_POST if self.gemma else {})}
+        names = {**LAYER_NAMES, **(POST_NAMES if self.gemma else {})}
         result = {}
         for name, data in self.decoder.weights(self.seed).items():
             stem, kind = name.rsplit(".", 1)
@@ -131,14 +113,7 @@ class SeeingModel:
         else:
             w.draw(f"{place}.patch_embedding.bias", WIDTH)
         w.draw(f"{place}.position_embedding.weight", side * side + self.clip, WIDTH)
-        for i in range(self.layers):
-            name = f"{tower}.encoder.layers.{i}"
-            for part in ("q", "k", "v", "out"):
-                w.linear(f"{name}.self_attn.{part}_proj", WIDTH, WIDTH)
-            for part in ("layer_norm1", "layer_norm2"):
-                w.norm(f"{name}.{part}", WIDTH)
-            w.linear(f"{name}.mlp.fc1", WIDTH, INNER)
-            w.linear(f"{name}.mlp.fc2", INNER, WIDTH)
+        w.clip_layers(tower, self.layers, WIDTH, INNER)
         w.norm(f"{tower}.post_layernorm", WIDTH)
         self._projector_tensors(w)
         return w.tensors

@@ -13,7 +13,21 @@ import pytest
 
 import tenon
 from decoder_runs import SIZES, TOKENS, last_logits
-from gguf_models import DEPTH, F32, HIDDEN, STRING, U32, DecoderFile, Pair, Variant, gguf, logits
+from gguf_models import (
+    DEPTH,
+    END_NAMES,
+    F32,
+    HIDDEN,
+    LAYER_NAMES,
+    POST_NAMES,
+    STRING,
+    U32,
+    DecoderFile,
+    Pair,
+    Variant,
+    gguf,
+    logits,
+)
 from tenon.errors import UnsupportedError
 from tenon.formats import importers
 from tenon.formats.importers.safetensors.decoder_config import decoder_config
@@ -21,28 +35,7 @@ from tenon.formats.importers.safetensors.settings import ModelSettings
 from tenon.network.graph.graph import Array
 from transformer_models import safetensors
 
-NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output": "lm_head",
-    "output_norm": "model.norm",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-POST = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
+NAMES = {**END_NAMES, **LAYER_NAMES, "attn_qkv": "self_attn.qkv_proj"}
 JOINED = {"ffn_up": "mlp.gate_up_proj"}
 
 
@@ -88,9 +81,9 @@ CASES: Mapping[str, tuple[DecoderFile, Variant, Mapping[str, str], float, Mappin
         {"no_rope_layers": [1, 0], "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
     ),
     "gemma2": (
-        DecoderFile("gemma2", tied=True, norms=(*BOTH, *POST)),
+        DecoderFile("gemma2", tied=True, norms=(*BOTH, *POST_NAMES)),
         Variant(gelu=True, embedding=HIDDEN**0.5, windows=(5, 0), softcaps=(50.0, 30.0)),
-        {**NAMES, **POST},
+        {**NAMES, **POST_NAMES},
         1.0,
         {**GEMMA, "sliding_window": 5, "query_pre_attn_scalar": DEPTH},
     ),
@@ -174,7 +167,7 @@ def in_gguf(model: DecoderFile, seed: int, others: Mapping[str, Any]) -> bytes:
 @pytest.mark.parametrize("name", GREEDY)
 def test_greedy_tokens_are_those_of_transformers(name: str, form: str, tmp_path: Path) -> None:
     model, seed, others, right = GREEDY[name]
-    weights = named(model, {**NAMES, **(POST if "olmo" in name else {})}, 0.0, seed)
+    weights = named(model, {**NAMES, **(POST_NAMES if "olmo" in name else {})}, 0.0, seed)
     source = (
         in_gguf(model, seed, others) if form == "gguf" else write(tmp_path, settings(name, model, **others), weights)
     )

@@ -31,14 +31,7 @@ def tensors() -> dict[str, Array]:
     w.draw("vision_model.embeddings.patch_embedding.bias", WIDTH)
     w.draw("vision_model.embeddings.position_embedding.weight", (SIDE // PATCH) ** 2, WIDTH)
     for tower in ("text_model", "vision_model"):
-        for i in range(LAYERS):
-            name = f"{tower}.encoder.layers.{i}"
-            for part in ("q", "k", "v", "out"):
-                w.linear(f"{name}.self_attn.{part}_proj", WIDTH, WIDTH)
-            for part in ("layer_norm1", "layer_norm2"):
-                w.norm(f"{name}.{part}", WIDTH)
-            w.linear(f"{name}.mlp.fc1", WIDTH, INNER)
-            w.linear(f"{name}.mlp.fc2", INNER, WIDTH)
+        w.clip_layers(tower, LAYERS, WIDTH, INNER)
     w.norm("text_model.final_layer_norm", WIDTH)
     w.linear("text_model.head", WIDTH, WIDTH)
     w.norm("vision_model.post_layernorm", WIDTH)
