@@ -151,6 +151,12 @@ def _bytes_from(first: int) -> Callable[[Array], Array]:
     return lambda a: np.ascontiguousarray(a.view(np.int8)[first::2]).astype(np.int16).view(np.int32)
 
 
+def _nearest(a: Array) -> Array:
+    if not (np.abs(a) < 2.0**31).all():
+        raise KernelError(f"{a.tolist()} rounded to i32")
+    return np.rint(a).astype(np.int32)
+
+
 def _nearest_add(a: Array, b: Array) -> Array:
     span = np.iinfo(np.int32)
     whole = np.clip(np.rint(a.astype(np.float64)), span.min, span.max).astype(np.int64)
@@ -251,6 +257,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "saturate_i8": lambda a: np.clip(a, -128, 127),
     "scalar": lambda a: a,
     "shift_even": _shift_even,
+    "nearest": _nearest,
     "nearest_add": _nearest_add,
     "nearest_away_add": _nearest_away_add,
     "nearest_quotient_add": _nearest_quotient_add,

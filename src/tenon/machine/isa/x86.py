@@ -1,4 +1,4 @@
-"""x86: SSE, AVX, AVX-512 and its VNNI, BF16 and VBMI.
+"""x86: SSE, AVX, AVX-512 and its VNNI, BF16 and VBMI; floats rounded to integers by its conversion.
 
 Builtins of Clang and GCC differ in their names and operands.  VNNI multiplies bytes; without it they are widened to i16
 for ``pmaddwd``.  VBMI selects any of 128 bytes; without it AVX-512 selects any of 64 words, of which the right byte is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenon.machine.isa.base import PRODUCT_ALONE, Form
+from tenon.machine.isa.base import PRODUCT_ALONE, Form, Portable, Primitive
 from tenon.machine.isa.byte_products import by_pairs, in_order
 from tenon.network.graph.dtype import DType
 
@@ -159,9 +159,48 @@ def _floats() -> Iterator[Form]:
         yield Form("mul_rounded", lanes, test, PRODUCT_ALONE % register)
 
 
-# ------------------------------------------------------------------------------------------- maxima of 16-bit integers
+# ----------------------------------------------------------------------------------------- floats as nearest integers
+PRIMITIVES = {
+    # An f32 of less than 2**31 rounded to the nearest integer, halves to even.
+    "nearest": Primitive(1, "mask"),
+}
+PORTABLE = {
+    "nearest": Portable(
+        "{V} a",
+        "const {I} sign = ({I})a & ~{magnitude};\n"
+        "  const {V} p = ({V})(({I})a & {magnitude}), r = (p + {whole}) - {whole};\n"
+        "  const {I} big = ({I})(p >= {whole});\n"
+        "  return __builtin_convertvector(({V})(sign | (({I})p & big) | (({I})r & ~big)), {I});",
+        "const {V} p = a < 0 ? -a : a, r = p >= {whole} ? p : (p + {whole}) - {whole};\n"
+        "  return ({I})(a < 0 ? -r : r);",
+        "{I}",
+    )
+}
+
+
+def _nearest() -> Iterator[Form]:
+    call = "__builtin_ia32_cvtps2dq"
+    yield Form("nearest", 16, "defined(__AVX512F__)", f"return ({{I}}){call}512_mask(a, ({{I}}){{{{0}}}}, -1, 4);")
+    yield Form("nearest", 8, "defined(__AVX__)", f"return ({{I}}){call}256(a);")
+    yield Form("nearest", 4, "defined(__SSE2__)", f"return ({{I}}){call}(a);")
+
+
+# -------------------------------------------------------------------------------------------------- maxima of integers
+def _whole() -> Iterator[Form]:
+    """Maxima of 32 bits for GCC, which compares and selects where it is not told the instruction."""
+    for name in ("max", "min"):
+        call = f"__builtin_ia32_p{name}sd"
+        for lanes, feature, size, more in (
+            (16, "AVX512F", "512_mask", ", a, -1"),
+            (8, "AVX2", "256", ""),
+            (4, "SSE4_1", "128", ""),
+        ):
+            has = f"defined(__{feature}__) && !defined(__clang__)"
+            yield Form(name, lanes, has, f"return {call}{size}(a, b{more});", DType.I32)
+
+
 def _words() -> Iterator[Form]:
-    """For GCC, which compares and selects where it is not told the instruction."""
+    """Maxima of 16 bits for GCC, likewise."""
     typedef = "typedef short words __attribute__((vector_size(2 * {N})));\n  "
     for name, dtype, code, first in (
         ("max", DType.I16, "pmaxsw", "SSE2"),
@@ -187,5 +226,7 @@ FORMS = (
     *(form for lanes in _SIZES for form in _dpbf16ps(lanes)),
     *_tables(),
     *_floats(),
+    *_nearest(),
+    *_whole(),
     *_words(),
 )

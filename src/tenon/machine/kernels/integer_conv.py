@@ -9,7 +9,7 @@ per channel, part of the bias (Jacob et al. 2018, 2.3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -192,7 +192,8 @@ class IntegerEnds:
         ]
         if self.s.added is not None:
             total = self.k.let("t", self.s.added(total, extra.pop(0), factors.pop()))
-        value = self.s.requantize(total, factors)
+        # An epilogue takes the rounded number in f32, too, which is there before it becomes an integer.
+        value = replace(self.s.requantize, near=self.s.requantize.near and not extra)(total, factors)
         wide = WidenedResult.of(self.k, value, self.s.requantize.zero) if extra else None
         if extra and wide is None:
             value = self.k.let("r", value)

@@ -31,6 +31,7 @@ class Machine:
     stores: frozenset[DType] = frozenset()  # 16-bit types of images whose products it adds in f32, which saves time
     table: TableUnit | None = None  # by which it looks up many bytes at once
     instruction: float = 1.0  # multiply-adds of f32 in the time of one, of integers whose cost is counted in them
+    nearest: bool = False  # it rounds floats to the nearest integers by one instruction, and packs these saturated
     float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
     own_memory: bool = True  # a thread can have memory of its own for intermediate results

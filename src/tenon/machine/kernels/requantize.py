@@ -36,7 +36,8 @@ class Requantize:
     "none", where the zero point of x is known at run time only, that and the sums of the weights; of "even" the
     multiplier, what is added, with the zero point in it, and the shift, after that of the sums to the ``left``.  With
     ``wide``, sums may come so close to 2**31 that half of what is dropped cannot be added.  Negative sums are
-    multiplied by ``slope``, from 0 to 1, before they are rounded.
+    multiplied by ``slope``, from 0 to 1, before they are rounded.  With ``near``, of "float", sums times factors are
+    of less than 2**30, so that they can be rounded to i32 before they are clamped.
     """
 
     rounding: Rounding
@@ -48,6 +49,7 @@ class Requantize:
     wide: bool = False
     slope: float = 1.0
     left: int = 0
+    near: bool = False
 
     def __call__(self, total: Expr, factors: Sequence[Expr]) -> Expr:
         """``total`` is i32; one factor for each of ``rows``."""
@@ -58,6 +60,9 @@ class Requantize:
             scaled = op("mul", cast(total, F32), given["factor"])
             if self.slope != 1:
                 scaled = maximum(scaled, op("mul", scaled, self.slope))
+            if self.near:
+                whole = op("nearest", scaled) + self.zero
+                return cast(minimum(maximum(whole, self.low), self.high), self.dtype)
             return rounded_to_even(scaled, self.zero, self.low, self.high, self.dtype)
         if self.rounding == "even":
             total = total << self.left
@@ -145,6 +150,8 @@ def in_integers(s: Requantize, values: Array, largest: Array) -> tuple[Requantiz
     return replace(s, rounding="even", rows=("multiplier", "offset", "right"), left=left), rows
 
 
+NEAR = 2.0**30
+"""Sums times factors of less than this are i32 when they are rounded, and with a zero point added, too."""
 ONES = 1.5 * 2.0**23
 """A float whose last digit counts ones, as do those within 2**22 of it."""
 ONES_BITS = 0x4B400000

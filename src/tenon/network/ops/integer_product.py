@@ -15,7 +15,7 @@ from tenon.machine.algorithms.base import Stage
 from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels import integer_conv, integer_depthwise
-from tenon.machine.kernels.requantize import Added, Requantize, Rounding, in_integers
+from tenon.machine.kernels.requantize import NEAR, Added, Requantize, Rounding, in_integers
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, DType, Quant, TensorType
 from tenon.network.ops import integer_pairs
@@ -240,6 +240,8 @@ class IntegerProduct(Operator):
             even = in_integers(made, np.broadcast_to(known.values, largest.shape), largest)
             if even is not None:
                 return even[0], dict(zip(even[0].rows, even[1], strict=True))
+        if site.machine.nearest and made.rounding == "float" and made.dtype.bytes == 1:
+            made = replace(made, near=bool((largest * known.values.astype(np.float64) < NEAR).all()))
         return made, {**known.rows()}
 
     @abstractmethod
