@@ -237,6 +237,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mul_rounded": np.multiply,
     "fma_f16": _fma_f16,
     "fma_f16_scalar": _fma_f16,
+    "evens": lambda a, b: np.concatenate([a[::2], b[::2]]),
+    "odds": lambda a, b: np.concatenate([a[1::2], b[1::2]]),
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16,
     "even_bytes": _bytes_from(0),

@@ -24,7 +24,7 @@ from tenon.machine.kernel_ir.text import show
 from tenon.machine.proofs.count import count
 from tenon.machine.toolchain.compiler import zig
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import I32
+from tenon.network.graph.types import F32, I32, DType
 
 MEANT = sorted(name for name, row in loops.OPS.items() if row.meaning is not None)
 WORDS = 16
@@ -88,6 +88,24 @@ def test_operations_without_c_are_printed_from_their_meaning(
         library(kernel, [a, b, y])
         np.testing.assert_array_equal(y, expected)
         np.testing.assert_array_equal(again, expected)
+
+
+@pytest.mark.parametrize("dtype", [I32, F32, DType.I8])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_lanes_of_even_and_odd_number(lanes: int, dtype: DType, tmp_path: Path) -> None:
+    k = Builder("halves")
+    a, b = (k.param(each, lanes, dtype=dtype).vec(lanes)[0] for each in "ab")
+    y = k.param("y", 2, lanes, dtype=dtype, out=True).vec(lanes)
+    y[0, 0], y[1, 0] = op("evens", a, b), op("odds", a, b)
+    kernel, library = k.done(), Library()
+    library.add(kernel)
+    library.build(tmp_path, ["gcc", "-O2"])
+    both = np.arange(2 * lanes).astype(dtype.numpy)
+    given = [both[:lanes].copy(), both[lanes:].copy()]
+    interpret(kernel, [*given, interpreted := np.zeros((2, lanes), dtype.numpy)])
+    library(kernel, [*given, compiled := np.zeros((2, lanes), dtype.numpy)])
+    np.testing.assert_array_equal(interpreted, [both[::2], both[1::2]])
+    np.testing.assert_array_equal(compiled, interpreted)
 
 
 def instructed(name: str) -> Kernel:

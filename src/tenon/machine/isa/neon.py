@@ -100,6 +100,7 @@ PORTABLE = {f"dot4_lane{lane}": Portable("{V} acc, {V} a, {V} b", _BY_LANE % (4 
 _SQRDMULH = '__asm__("sqrdmulh %0.4s, %1.4s, %2.4s" : "=w"(a) : "w"(a), "w"(b));\n  return a;'
 _VQRDMULH = '__asm__("vqrdmulh.s32 %q0, %q1, %q2" : "=w"(a) : "w"(a), "w"(b));\n  return a;'
 _HAS_VQRDMULH = "defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)"
+_NEAREST = '{I} r;\n  __asm__("fcvtns %0.4s, %1.4s" : "=w"(r) : "w"(a));\n  return r;'
 
 FORMS = (
     *_dot4(),
@@ -111,4 +112,5 @@ FORMS = (
     Form("mul_rounded", 1, "defined(__GNUC__) && defined(__aarch64__)", PRODUCT_ALONE % "w"),
     Form("mul_rounded", 1, "defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP)", PRODUCT_ALONE % "t"),
     Form("mul_rounded", 4, "defined(__aarch64__)", PRODUCT_ALONE % "w"),
+    Form("nearest", 4, "defined(__aarch64__)", _NEAREST, DType.F32),
 )

@@ -152,6 +152,7 @@ OPS: dict[str, Primitive] = {
     "interleave4": Primitive(1, "given"),
     "broadcast": Primitive(1, "given"),  # one lane to many
     **{name: Primitive(1, "scalar") for name in ("reduce_add", "reduce_max", "reduce_min")},
+    **{name: Primitive(2) for name in ("evens", "odds")},  # of the lanes of both vectors, those of even or odd number
     "vector4": Primitive(4, "given"),  # four scalars side by side
     **{f"lane{i}": Primitive(1, "scalar") for i in range(4)},  # an element of a vector
     # (a * b * 2 + 2**31) >> 32 of i32 in 64 bits: the rounding doubling high product; a and b are not both -2**31.
@@ -286,6 +287,11 @@ def fma_f16(acc: Expr, a: Expr, b: Expr) -> Expr:
     if acc.type.lanes > b.type.lanes == 1:
         return Op("fma_f16_scalar", (acc, a, b), acc.type)
     return op("fma_f16", acc, a, b)
+
+
+def of_pairs(function: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
+    """``function`` of neighbouring lanes of vectors: of those of ``a``, then of those of ``b``."""
+    return function(op("evens", a, b), op("odds", a, b))
 
 
 def reduce_lanes(how: str, a: Expr) -> Expr:

@@ -117,6 +117,7 @@ class BlockQuantize(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         yield Case(cls(), ((3, 64),), label="rows")
+        yield Case(cls(), ((2, 800),), label="groups")
         yield Case(cls(), (np.zeros((1, 1, 32), np.float32),), label="zeros")
 
 

@@ -136,6 +136,8 @@ class C(C99):
             return f"{args[0]}[{e.name[-1]}]"
         if e.name == "interleave4":
             return f"{self.interleaved(e.args[0].type, e.type)}({bare(args[0])})"
+        if e.name in ("evens", "odds"):
+            return f"{self.every_other(e)}({', '.join(map(bare, args))})"
         if e.name.startswith("lookup"):
             return f"{self.looked_up(e)}({', '.join(map(bare, args))})"
         if e.name == "bitcast" and e.type == Type(DType.I32) and (memory := self.word_in_memory(e.args[0])):
@@ -194,6 +196,13 @@ class C(C99):
                 f"{halves}\n#else\n{body}\n#endif"
             )
         return self.require(name, lambda: f"TENON_INLINE {b} {name}({a} a) {{\n{body}\n}}")
+
+    def every_other(self, e: Op) -> str:
+        """The function that takes the lanes of even or odd number of two vectors."""
+        t, name = self.type(e.type), f"{e.name}_{e.type}"
+        order = ", ".join(str(2 * i + (e.name == "odds")) for i in range(e.type.lanes))
+        body = f"  return __builtin_shufflevector(a, b, {order});"
+        return self.require(name, lambda: f"TENON_INLINE {t} {name}({t} a, {t} b) {{\n{body}\n}}")
 
     def looked_up(self, e: Op) -> str:
         """The function that looks up bytes in a table."""
