@@ -155,9 +155,9 @@ def test_grammars_of_bundles(capsys: pytest.CaptureFixture[str]) -> None:
     with tenon.Generator("cats") as generator:
         assert generator.generate(PROMPT).text == '"cat"'
         assert generator.generate(PROMPT, grammar="", max_tokens=2).text != '"cat"'
-    Path("bad.json").write_text('{"type": "string", "pattern": "a"}')
+    Path("bad.json").write_text('{"type": "array", "uniqueItems": true}')
     for path, message in (
-        ("bad.json", "lack the keyword pattern"),
+        ("bad.json", "lack the keyword uniqueItems"),
         ("a.lark", "a JSON schema (.json) or GBNF (.gbnf)"),
     ):
         Path("a.lark").write_text('start: "a"')

@@ -552,8 +552,8 @@ def test_emulated_aarch64(place: Path, image: bytes, expected: bytes) -> None:
     # 3 kB of these verify lists of parts, versions, and who owns files of caches; 7 kB are for GPUs and
     # networks that several devices share, 1 kB for limits of loops, 3 kB for inputs of changing size, and 1 kB for
     # processors with SME, bf16 and AMX-FP16, and for barriers; 45 kB go on with texts by language models, 9 kB
-    # of these by grammars, 14 kB by JSON schemas and 6 kB with several at the same time; 9 kB write down speech.
-    assert (sdk / "lib" / "libtenon.so").stat().st_size < 149_000
+    # of these by grammars, 24 kB by JSON schemas and 6 kB with several at the same time; 9 kB write down speech.
+    assert (sdk / "lib" / "libtenon.so").stat().st_size < 159_000
     target, compiler = find("aarch64"), zig(tenon.Options.from_environment().cache)
     row = replace(target, triple="aarch64-linux-gnu")
     texts = {

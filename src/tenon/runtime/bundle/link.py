@@ -47,6 +47,7 @@ TEXT = (
     "text_encode.c",
     "text_form.c",
     "text_grammar.c",
+    "text_pattern.c",
     "text_sampling.c",
     "text_schema.c",
     "text_tables.c",

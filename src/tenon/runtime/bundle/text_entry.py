@@ -11,9 +11,9 @@ from tenon.runtime.bundle.manifest import Binding, BundleTensor, Manifest, count
 
 SOURCES = (
     *("text.h", "text_tables.h", "text_words.h", "text_form.h", "text_encode.h", "text_sampling.h", "text_chat.h"),
-    *("text_output.h", "text_grammar.h", "text_schema.h", "text_generate.h"),
+    *("text_output.h", "text_grammar.h", "text_schema.h", "text_rules.h", "text_generate.h"),
     *("text_tables.c", "text_words.c", "text_form.c", "text_encode.c", "text_sampling.c", "text_chat.c"),
-    *("text_output.c", "text_grammar.c", "text_schema.c", "text_automaton.c", "text_generate.c"),
+    *("text_output.c", "text_grammar.c", "text_pattern.c", "text_schema.c", "text_automaton.c", "text_generate.c"),
 )
 """The hand-written C files that ``text_source`` needs, in the order in which these need each other."""
 _INCLUDE = re.compile(r'^#include "[^"]*"\n', re.MULTILINE)

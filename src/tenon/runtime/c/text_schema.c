@@ -1,12 +1,13 @@
 #include "text_schema.h"
 #include "text_grammar.h"
+#include "text_rules.h"
 #include "text_tables.h"
 #include <string.h>
 
 /* Schemas as rules.  The rule of the schema at byte N is called sN, so that a schema which is referred to is written once
    and recursive ones end; bits say which rules are wanted and which are written. */
 
-enum { SCHEMA_DEEPEST = 64, SCHEMA_TIMES = 2000, SCHEMA_DIGITS = 18, SCHEMA_STRING_END = 0x110000 };
+enum { SCHEMA_DEEPEST = 64, SCHEMA_DIGITS = 18 };
 
 /* Types, and what else a keyword belongs to: nothing; values; schemas that stand alone. */
 enum {
@@ -17,13 +18,14 @@ enum {
 enum {
   WORD_TYPE, WORD_ENUM, WORD_CONST, WORD_REF, WORD_ANY_OF, WORD_ONE_OF, WORD_ALL_OF, WORD_PROPERTIES, WORD_REQUIRED,
   WORD_ADDITIONAL, WORD_ITEMS, WORD_PREFIX_ITEMS, WORD_MIN_ITEMS, WORD_MAX_ITEMS, WORD_MIN_LENGTH, WORD_MAX_LENGTH,
+  WORD_PATTERN, WORD_FORMAT,
   WORD_MINIMUM, WORD_MAXIMUM, WORD_ABOVE, WORD_BELOW, WORDS
 };
 
 /* Texts one after another, which take no relocations. */
 static const char schema_words[] =
     "type\0enum\0const\0$ref\0anyOf\0oneOf\0allOf\0properties\0required\0additionalProperties\0items\0prefixItems\0"
-    "minItems\0maxItems\0minLength\0maxLength\0minimum\0maximum\0exclusiveMinimum\0exclusiveMaximum\0"
+    "minItems\0maxItems\0minLength\0maxLength\0pattern\0format\0minimum\0maximum\0exclusiveMinimum\0exclusiveMaximum\0"
     /* what says nothing about values, or only holds what others refer to */
     "title\0description\0default\0examples\0deprecated\0readOnly\0writeOnly\0$schema\0$id\0$comment\0$defs\0"
     "definitions\0$anchor\0";
@@ -31,13 +33,10 @@ static const char schema_words[] =
 static const uint16_t schema_kinds[WORDS] = {
     SCHEMA_TYPE, SCHEMA_VALUES, SCHEMA_VALUES, SCHEMA_ALONE, SCHEMA_ALONE, SCHEMA_ALONE, SCHEMA_ALONE, SCHEMA_OBJECT,
     SCHEMA_OBJECT, SCHEMA_OBJECT, SCHEMA_ARRAY, SCHEMA_ARRAY, SCHEMA_ARRAY, SCHEMA_ARRAY, SCHEMA_STRING, SCHEMA_STRING,
-    SCHEMA_INTEGER, SCHEMA_INTEGER, SCHEMA_INTEGER, SCHEMA_INTEGER};
+    SCHEMA_STRING, SCHEMA_STRING, SCHEMA_INTEGER, SCHEMA_INTEGER, SCHEMA_INTEGER, SCHEMA_INTEGER};
 
-/* The rules of JSON, without white space; those of types are in the order of their bits. */
-enum { RULE_OBJECT, RULE_ARRAY, RULE_STRING, RULE_NUMBER, RULE_BOOLEAN, RULE_NULL, RULE_INTEGER, RULE_VALUE, RULE_CHAR,
-       RULE_ESCAPE, RULE_REST, RULES };
 #define SCHEMA_CLASS "[^\"\\\\\\x00-\\x1F\\x7F"
-static const char schema_plain[] = /* names and rules */
+static const char schema_plain[] = /* names and rules in the order of their numbers, and those that formats mention */
     "object\0" "\"{\" (string \":\" value (\",\" string \":\" value)*)? \"}\"\0"
     "array\0" "\"[\" (value (\",\" value)*)? \"]\"\0"
     "string\0" "\"\\\"\" rest\0"
@@ -48,33 +47,52 @@ static const char schema_plain[] = /* names and rules */
     "value\0" "object | array | string | number | boolean | null\0"
     "char\0" SCHEMA_CLASS "] | escape\0"
     "escape\0" "\"\\\\\" ([\"\\\\bfnrt] | \"u00\" [01] [0-9a-fA-F] | \"u007\" [fF])\0"
-    "rest\0" "char* \"\\\"\"";
-
-static const uint16_t schema_mentioned[RULES] = {
-    1 << RULE_STRING | 1 << RULE_VALUE, 1 << RULE_VALUE, 1 << RULE_REST, 1 << RULE_INTEGER, 0, 0, 0, SCHEMA_ALL,
-    1 << RULE_ESCAPE, 0, 1 << RULE_CHAR};
+    "rest\0" "char* \"\\\"\"\0"
+    "dot\0" "[^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\bfrt] | \"u000\" [0-9b-fB-F] | \"u001\" [0-9a-fA-F] | "
+    "\"u007\" [fF])\0"
+    "date\0" "[0-9]{4} \"-\" ((\"0\" [13578] | \"1\" [02]) \"-\" (\"0\" [1-9] | [12] [0-9] | \"3\" [01]) | (\"0\" [469] "
+    "| \"11\") \"-\" (\"0\" [1-9] | [12] [0-9] | \"30\") | \"02-\" (\"0\" [1-9] | [12] [0-9]))\0"
+    "time\0" "minute \":\" ([0-5] [0-9] | \"60\") (\".\" [0-9]+)? ([zZ] | [-+] minute)\0"
+    "date-time\0" "date [tT] time\0"
+    "duration\0" "\"P\" ((years | months | days) span? | span | [0-9]+ \"W\")\0"
+    "email\0" "atom (\".\" atom)* \"@\" (domain (\".\" domain)* | \"[\" ipv4 \"]\")\0"
+    "hostname\0" "label (\".\" label)*\0"
+    "ipv4\0" "(octet \".\"){3} octet\0"
+    "ipv6\0" "(quad \":\"){7} quad | \"::\" (quad \":\"){0,5} quads | quad? \"::\" (quad \":\"){0,4} quads | ((quad "
+    "\":\"){0,1} quad)? \"::\" (quad \":\"){0,3} quads | ((quad \":\"){0,2} quad)? \"::\" (quad \":\"){0,2} "
+    "quads | ((quad \":\"){0,3} quad)? \"::\" quad \":\" quads | ((quad \":\"){0,4} quad)? \"::\" quads | "
+    "((quad \":\"){0,5} quad)? \"::\" quad | ((quad \":\"){0,6} quad)? \"::\"\0"
+    "uuid\0" "hex{8} (\"-\" hex{4}){3} \"-\" hex{12}\0"
+    "uri\0" "[a-zA-Z] [-+.a-zA-Z0-9]* \":\" (\"//\" ((plain | \":\")* \"@\")? (plain* | \"[\" literal \"]\") (\":\" "
+    "[0-9]*)? path | \"/\" (segment+ path)? | segment+ path | \"\") (\"?\" query)? (\"#\" query)?\0"
+    "unknown\0" "char*\0"
+    "hex\0" "[0-9a-fA-F]\0"
+    "minute\0" "([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9]\0"
+    "years\0" "[0-9]+ \"Y\" months?\0"
+    "months\0" "[0-9]+ \"M\" days?\0"
+    "days\0" "[0-9]+ \"D\"\0"
+    "span\0" "\"T\" ([0-9]+ \"H\" ([0-9]+ \"M\" ([0-9]+ \"S\")?)? | [0-9]+ \"M\" ([0-9]+ \"S\")? | [0-9]+ \"S\")\0"
+    "atom\0" "[-a-zA-Z0-9!#$%&'*+/=?^_`{|}~]+\0"
+    "domain\0" "[a-zA-Z0-9] ([-a-zA-Z0-9]* [a-zA-Z0-9])?\0"
+    "label\0" "[a-zA-Z0-9] ([-a-zA-Z0-9]{0,61} [a-zA-Z0-9])?\0"
+    "octet\0" "[0-9] | [1-9] [0-9] | \"1\" [0-9] [0-9] | \"2\" [0-4] [0-9] | \"25\" [0-5]\0"
+    "quad\0" "hex{1,4}\0"
+    "quads\0" "quad \":\" quad\0"
+    "plain\0" "[-a-zA-Z0-9._~!$&'()*+,;=] | \"%\" hex hex\0"
+    "segment\0" "plain | [:@]\0"
+    "path\0" "(\"/\" segment*)*\0"
+    "query\0" "(segment | [/?])*\0"
+    "literal\0" "(quad \":\"){7} quad | (quad \":\"){1,7} \":\" | (quad \":\"){1,6} \":\" quad | (quad \":\"){1,5} (\":\" "
+    "quad){1,2} | (quad \":\"){1,4} (\":\" quad){1,3} | (quad \":\"){1,3} (\":\" quad){1,4} | (quad "
+    "\":\"){1,2} (\":\" quad){1,5} | quad \":\" (\":\" quad){1,6} | \":\" (\":\" quad){1,7} | \"::\" | [vV] "
+    "hex+ \".\" (plain | \":\")+\0";
 
 static const char *schema_text_of(const char *texts, int number) {
   while (number-- > 0) texts += strlen(texts) + 1;
   return texts;
 }
 
-/* A property: the places of its name and of its schema (0: any value). */
-typedef struct {
-  uint32_t name, schema, is_required;
-} SchemaItem;
-
-typedef struct {
-  const uint8_t *s;
-  size_t length, count, room, at; /* of the schema and the rules; where the mistake is */
-  char *rules;
-  const char *mistake;
-  uint8_t *wanted, *written;
-  SchemaItem *items;
-  uint32_t item_count, plain;
-} Schema;
-
-static int schema_refuse(Schema *s, size_t at, const char *mistake) {
+int tenon_text_refuse(Schema *s, size_t at, const char *mistake) {
   if (s->mistake == NULL) {
     s->at = at;
     s->mistake = mistake;
@@ -104,7 +122,7 @@ static uint32_t schema_hexadecimal(const Schema *s, size_t at) {
 }
 
 /* The next character of a string, of which `*at` is behind the quote; SCHEMA_STRING_END at its end, or where it is none. */
-static uint32_t schema_character(const Schema *s, size_t *at) {
+uint32_t tenon_text_character(const Schema *s, size_t *at) {
   static const char signs[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
   const int c = schema_byte(s, *at), sign = schema_byte(s, *at + 1);
   size_t bytes = 2;
@@ -134,7 +152,7 @@ static uint32_t schema_character(const Schema *s, size_t *at) {
 /* The place behind a string. */
 static size_t schema_after_string(const Schema *s, size_t at) {
   at++;
-  while (schema_character(s, &at) != SCHEMA_STRING_END) continue;
+  while (tenon_text_character(s, &at) != SCHEMA_STRING_END) continue;
   return at + 1;
 }
 
@@ -192,10 +210,10 @@ static size_t schema_after_number(const Schema *s, size_t start) {
 static size_t schema_check(Schema *s, size_t at, int depth) {
   static const char *const words[] = {"true", "false", "null"};
   const int first = schema_byte(s, at), end = first == '{' ? '}' : ']';
-  if (depth == SCHEMA_DEEPEST) return (size_t)schema_refuse(s, at, "it has too many values in each other");
+  if (depth == SCHEMA_DEEPEST) return (size_t)tenon_text_refuse(s, at, "it has too many values in each other");
   if (first == '"') {
     const size_t behind = schema_after_string(s, at);
-    return schema_byte(s, behind - 1) == '"' ? behind : (size_t)schema_refuse(s, at, "the string has no end, or is damaged");
+    return schema_byte(s, behind - 1) == '"' ? behind : (size_t)tenon_text_refuse(s, at, "the string has no end, or is damaged");
   }
   for (size_t i = 0; i < 3; i++) {
     const size_t length = strlen(words[i]);
@@ -203,22 +221,22 @@ static size_t schema_check(Schema *s, size_t at, int depth) {
   }
   if (first != '{' && first != '[') {
     const size_t behind = schema_after_number(s, at);
-    return behind > at ? behind : (size_t)schema_refuse(s, at, "it is no JSON from here");
+    return behind > at ? behind : (size_t)tenon_text_refuse(s, at, "it is no JSON from here");
   }
   at = schema_blanks(s, at + 1);
   if (schema_byte(s, at) == end) return at + 1;
   for (;;) {
     if (first == '{') {
-      if (schema_byte(s, at) != '"') return (size_t)schema_refuse(s, at, "a name in quotes is missing");
+      if (schema_byte(s, at) != '"') return (size_t)tenon_text_refuse(s, at, "a name in quotes is missing");
       if ((at = schema_check(s, at, depth + 1)) == 0) return 0;
       at = schema_blanks(s, at);
-      if (schema_byte(s, at) != ':') return (size_t)schema_refuse(s, at, "':' is missing");
+      if (schema_byte(s, at) != ':') return (size_t)tenon_text_refuse(s, at, "':' is missing");
       at = schema_blanks(s, at + 1);
     }
     if ((at = schema_check(s, at, depth + 1)) == 0) return 0;
     at = schema_blanks(s, at);
     if (schema_byte(s, at) == end) return at + 1;
-    if (schema_byte(s, at) != ',') return (size_t)schema_refuse(s, at, "',' or a bracket is missing");
+    if (schema_byte(s, at) != ',') return (size_t)tenon_text_refuse(s, at, "',' or a bracket is missing");
     at = schema_blanks(s, at + 1);
   }
 }
@@ -226,7 +244,7 @@ static size_t schema_check(Schema *s, size_t at, int depth) {
 static int schema_is(const Schema *s, size_t at, const char *word) {
   if (schema_byte(s, at++) != '"') return 0;
   for (; *word != 0; word++)
-    if (schema_character(s, &at) != (uint32_t)(uint8_t)*word) return 0;
+    if (tenon_text_character(s, &at) != (uint32_t)(uint8_t)*word) return 0;
   return schema_byte(s, at) == '"';
 }
 
@@ -234,8 +252,8 @@ static int schema_is(const Schema *s, size_t at, const char *word) {
 static int schema_alike(const Schema *s, size_t first, size_t second, uint32_t count, uint32_t next[2]) {
   first++, second++;
   for (uint32_t i = 0;; i++) {
-    next[0] = schema_character(s, &first);
-    next[1] = schema_character(s, &second);
+    next[0] = tenon_text_character(s, &first);
+    next[1] = tenon_text_character(s, &second);
     if (i == count) return 1;
     if (next[0] != next[1] || next[0] == SCHEMA_STRING_END) return 0;
   }
@@ -249,35 +267,35 @@ static int schema_same(const Schema *s, size_t first, size_t second) {
 
 /* ------------------------------------------------------------------------------------------------------------- output */
 
-static void schema_write(Schema *s, const char *bytes, size_t count) {
-  if (s->room - s->count < count) schema_refuse(s, 0, "it is too large");
+void tenon_text_write(Schema *s, const char *bytes, size_t count) {
+  if (s->room - s->count < count) tenon_text_refuse(s, 0, "it is too large");
   if (s->mistake != NULL) return;
   memcpy(s->rules + s->count, bytes, count);
   s->count += count;
 }
 
-static void schema_put(Schema *s, const char *text) { schema_write(s, text, strlen(text)); }
+void tenon_text_append(Schema *s, const char *text) { tenon_text_write(s, text, strlen(text)); }
 
 static void schema_put_number(Schema *s, uint64_t number) {
   char digits[20];
   size_t at = sizeof digits;
   do digits[--at] = (char)('0' + number % 10);
   while ((number /= 10) > 0);
-  schema_write(s, digits + at, sizeof digits - at);
+  tenon_text_write(s, digits + at, sizeof digits - at);
 }
 
-static void schema_put_name(Schema *s, const char *kind, size_t number) {
-  schema_put(s, kind);
+void tenon_text_put_name(Schema *s, const char *kind, size_t number) {
+  tenon_text_append(s, kind);
   schema_put_number(s, number);
 }
 
-static void schema_put_hexadecimal(Schema *s, uint32_t number, uint32_t digits) {
-  while (digits-- > 0) schema_write(s, &"0123456789abcdef"[number >> 4 * digits & 15], 1);
+void tenon_text_put_hexadecimal(Schema *s, uint32_t number, uint32_t digits) {
+  while (digits-- > 0) tenon_text_write(s, &"0123456789abcdef"[number >> 4 * digits & 15], 1);
 }
 
-static void schema_put_plain(Schema *s, int rule) {
-  schema_put(s, schema_text_of(schema_plain, 2 * rule));
-  s->plain |= 1u << rule;
+void tenon_text_put_plain(Schema *s, int rule) {
+  tenon_text_append(s, schema_text_of(schema_plain, 2 * rule));
+  s->plain |= (uint64_t)1 << rule;
 }
 
 /* A character of a string, as JSON has it, within a literal. */
@@ -287,62 +305,62 @@ static void schema_put_character(Schema *s, uint32_t point) {
   int sign = 0;
   while (signs[sign] != 0 && (uint32_t)meanings[sign] != point) sign++;
   if (point == '"' || point == '\\') {
-    schema_put(s, "\\\\\\");
-    schema_write(s, &"\\\""[point == '"'], 1);
+    tenon_text_append(s, "\\\\\\");
+    tenon_text_write(s, &"\\\""[point == '"'], 1);
   } else if (signs[sign] != 0) {
-    schema_put(s, "\\\\");
-    schema_write(s, &signs[sign], 1);
+    tenon_text_append(s, "\\\\");
+    tenon_text_write(s, &signs[sign], 1);
   } else if (point < ' ' || point == 0x7f) {
-    schema_put(s, "\\\\u");
-    schema_put_hexadecimal(s, point, 4);
+    tenon_text_append(s, "\\\\u");
+    tenon_text_put_hexadecimal(s, point, 4);
   } else {
-    schema_write(s, (const char *)bytes, tenon_text_utf8(point, bytes));
+    tenon_text_write(s, (const char *)bytes, tenon_text_utf8(point, bytes));
   }
 }
 
 /* A literal of a value and what follows it. */
 static void schema_put_value(Schema *s, size_t at, const char *end) {
   const size_t behind = schema_after(s, at);
-  schema_put(s, "\"");
+  tenon_text_append(s, "\"");
   while (at < behind) {
     const int c = s->s[at++];
-    if (!is_blank(c) && c != '"') schema_write(s, (const char *)&s->s[at - 1], 1);
+    if (!is_blank(c) && c != '"') tenon_text_write(s, (const char *)&s->s[at - 1], 1);
     if (c != '"') continue;
-    schema_put(s, "\\\"");
-    for (uint32_t point; (point = schema_character(s, &at)) != SCHEMA_STRING_END;) schema_put_character(s, point);
-    schema_put(s, "\\\"");
+    tenon_text_append(s, "\\\"");
+    for (uint32_t point; (point = tenon_text_character(s, &at)) != SCHEMA_STRING_END;) schema_put_character(s, point);
+    tenon_text_append(s, "\\\"");
     at++;
   }
-  schema_put(s, end);
-  schema_put(s, "\"");
+  tenon_text_append(s, end);
+  tenon_text_append(s, "\"");
 }
 
 /* The name of the rule of a schema. */
 static void schema_put_rule(Schema *s, size_t at) {
   s->wanted[at / 8] |= (uint8_t)(1 << at % 8);
-  schema_put_name(s, "s", at);
+  tenon_text_put_name(s, "s", at);
 }
 
 /* The same within another schema, where 0 stands for any value. */
 static void schema_put_part(Schema *s, size_t at) {
-  if (at == 0) schema_put_plain(s, RULE_VALUE);
+  if (at == 0) tenon_text_put_plain(s, RULE_VALUE);
   else schema_put_rule(s, at);
 }
 
-static void schema_put_times(Schema *s, uint32_t least, int64_t most) {
-  schema_put_name(s, "{", least);
-  schema_put(s, ",");
+void tenon_text_put_times(Schema *s, uint32_t least, int64_t most) {
+  tenon_text_put_name(s, "{", least);
+  tenon_text_append(s, ",");
   if (most >= 0) schema_put_number(s, (uint64_t)most);
-  schema_put(s, "}");
+  tenon_text_append(s, "}");
 }
 
 /* ------------------------------------------------------------------------------------------------------------- values */
 
 static int schema_expect(Schema *s, size_t at, int first) {
-  return schema_byte(s, at) == first || schema_refuse(s, at, "a value of another type is expected here");
+  return schema_byte(s, at) == first || tenon_text_refuse(s, at, "a value of another type is expected here");
 }
 
-static int schema_no_values(Schema *s, size_t at) { return schema_refuse(s, at, "the schema has no values"); }
+static int schema_no_values(Schema *s, size_t at) { return tenon_text_refuse(s, at, "the schema has no values"); }
 
 /* A number of characters or items; `usual` where none is given. */
 static int64_t schema_times(Schema *s, size_t at, int64_t usual) {
@@ -350,8 +368,8 @@ static int64_t schema_times(Schema *s, size_t at, int64_t usual) {
   if (at == 0) return usual;
   const size_t end = schema_after(s, at);
   for (size_t i = at; i < end; i++) {
-    if (s->s[i] < '0' || s->s[i] > '9') return schema_refuse(s, at, "a whole number is expected here");
-    if ((number = 10 * number + (s->s[i] - '0')) > SCHEMA_TIMES) return schema_refuse(s, at, "the number is above 2000");
+    if (s->s[i] < '0' || s->s[i] > '9') return tenon_text_refuse(s, at, "a whole number is expected here");
+    if ((number = 10 * number + (s->s[i] - '0')) > SCHEMA_TIMES) return tenon_text_refuse(s, at, "the number is above 2000");
   }
   return number;
 }
@@ -386,7 +404,7 @@ static void schema_constants(Schema *s, size_t start, const size_t *found, uint3
   for (int more = 1; more && (value != 0 || schema_next(s, &at, NULL, &value)); value = 0) {
     more = found[WORD_CONST] == 0;
     if (!(schema_types_of(s, value) & types)) continue;
-    if (ways++ > 0) schema_put(s, " | ");
+    if (ways++ > 0) tenon_text_append(s, " | ");
     schema_put_value(s, value, "");
   }
   if (ways == 0) schema_no_values(s, start);
@@ -403,23 +421,23 @@ typedef struct {
 /* A way: some digits and then `any` others, any one from `first` to `last` being the first of these. */
 static void schema_way(SchemaDigits *d, const char *digits, size_t count, char first, char last, size_t any) {
   Schema *s = d->s;
-  if (d->ways++ > 0) schema_put(s, " | ");
-  schema_put(s, d->sign);
+  if (d->ways++ > 0) tenon_text_append(s, " | ");
+  tenon_text_append(s, d->sign);
   if (count > 0) {
-    schema_put(s, " \"");
-    schema_write(s, digits, count);
-    schema_put(s, "\"");
+    tenon_text_append(s, " \"");
+    tenon_text_write(s, digits, count);
+    tenon_text_append(s, "\"");
   }
   if (first != 0) {
-    schema_put(s, " [");
-    schema_write(s, &first, 1);
-    schema_put(s, "-");
-    schema_write(s, &last, 1);
-    schema_put(s, "]");
+    tenon_text_append(s, " [");
+    tenon_text_write(s, &first, 1);
+    tenon_text_append(s, "-");
+    tenon_text_write(s, &last, 1);
+    tenon_text_append(s, "]");
   }
   if (any > 0) {
-    schema_put_name(s, " [0-9]{", any);
-    schema_put(s, "}");
+    tenon_text_put_name(s, " [0-9]{", any);
+    tenon_text_append(s, "}");
   }
 }
 
@@ -461,8 +479,8 @@ static void schema_range(SchemaDigits *d, int64_t least, int64_t most) {
     schema_same_length(d, low, high, count, 0);
     if (most >= 0) continue;
     schema_way(d, "", 0, '1', '9', 0);
-    schema_put_name(d->s, " [0-9]{", count);
-    schema_put(d->s, ",}");
+    tenon_text_put_name(d->s, " [0-9]{", count);
+    tenon_text_append(d->s, ",}");
     return;
   }
 }
@@ -475,10 +493,10 @@ static int64_t schema_limit(Schema *s, size_t at, int up) {
   int64_t number = 0;
   int is_broken = 0;
   if (i == start || i - start > SCHEMA_DIGITS - 2)
-    return schema_refuse(s, at, "a number of at most 16 digits is expected here");
+    return tenon_text_refuse(s, at, "a number of at most 16 digits is expected here");
   for (size_t digit = start; digit < i; digit++) number = 10 * number + (s->s[digit] - '0');
   for (i += schema_byte(s, i) == '.'; i < end; i++) {
-    if (s->s[i] < '0' || s->s[i] > '9') return schema_refuse(s, at, "a limit is written without an exponent");
+    if (s->s[i] < '0' || s->s[i] > '9') return tenon_text_refuse(s, at, "a limit is written without an exponent");
     is_broken |= s->s[i] != '0';
   }
   number += is_broken && up != is_negative;
@@ -494,7 +512,9 @@ static void schema_integer(Schema *s, size_t start, const size_t *found) {
   if (below != 0 && (limit = schema_limit(s, below, 1) - 1) < high) high = limit;
   SchemaDigits d = {s, "\"-\"", 0};
   const int has_low = low != INT64_MIN, has_high = high != INT64_MAX;
-  if (low < 0 && (!has_low || !has_high || low <= high)) schema_range(&d, has_high && high < -1 ? -high : 1, has_low ? -low : -1);
+  /* as in Python, "-0" is one of the numbers between two limits that are on both sides of it */
+  const int64_t first = has_high && high < -1 ? -high : has_low && has_high && high >= 0 ? 0 : 1;
+  if (low < 0 && (!has_low || !has_high || low <= high)) schema_range(&d, first, has_low ? -low : -1);
   d.sign = "";
   if (high >= 0 && (!has_high || low <= high)) schema_range(&d, low > 0 ? low : 0, has_high ? high : -1);
   if (d.ways == 0) schema_no_values(s, start);
@@ -508,10 +528,10 @@ static void schema_array(Schema *s, size_t start, const size_t *found) {
   size_t at = first, value;
   int64_t count = 0;
   if (first != 0 && !schema_expect(s, first, '[')) return;
-  schema_put(s, "\"[\"");
+  tenon_text_append(s, "\"[\"");
   for (; first != 0 && count != limit && schema_next(s, &at, NULL, &value); count++) {
-    schema_put(s, count < least ? "" : " (");
-    schema_put(s, count > 0 ? " \",\" " : " ");
+    tenon_text_append(s, count < least ? "" : " (");
+    tenon_text_append(s, count > 0 ? " \",\" " : " ");
     schema_put_part(s, value);
   }
   const int has_rest = schema_byte(s, items) != 'f' || items == 0;
@@ -519,26 +539,41 @@ static void schema_array(Schema *s, size_t start, const size_t *found) {
   if (has_rest && limit != count) {
     const uint32_t more = (uint32_t)(least > count ? least - count : 0);
     if (count == 0) {
-      schema_put(s, least == 0 ? " (" : " ");
+      tenon_text_append(s, least == 0 ? " (" : " ");
       schema_put_part(s, items);
     }
-    schema_put(s, " (\",\" ");
+    tenon_text_append(s, " (\",\" ");
     schema_put_part(s, items);
-    schema_put(s, ")");
-    schema_put_times(s, more - (count == 0 && more > 0), limit < 0 ? -1 : limit - count - (count == 0));
-    if (count == 0 && least == 0) schema_put(s, ")?");
+    tenon_text_append(s, ")");
+    tenon_text_put_times(s, more - (count == 0 && more > 0), limit < 0 ? -1 : limit - count - (count == 0));
+    if (count == 0 && least == 0) tenon_text_append(s, ")?");
   }
-  for (; count > 0; count--) schema_put(s, count - 1 < least ? "" : ")?");
-  schema_put(s, " \"]\"");
+  for (; count > 0; count--) tenon_text_append(s, count - 1 < least ? "" : ")?");
+  tenon_text_append(s, " \"]\"");
+}
+
+static void schema_format(Schema *s, size_t at, int is_limited) {
+  int rule = RULE_DATE;
+  while (rule < RULE_HELPERS && !schema_is(s, at, schema_text_of(schema_plain, 2 * rule))) rule++;
+  if (rule == RULE_HELPERS) tenon_text_refuse(s, at, "the format is not supported");
+  else if (is_limited) tenon_text_refuse(s, at, "other keywords beside format are not supported");
+  else tenon_text_put_plain(s, rule);
 }
 
 static void schema_text(Schema *s, size_t start, const size_t *found) {
   const int64_t least = schema_times(s, found[WORD_MIN_LENGTH], 0), most = schema_times(s, found[WORD_MAX_LENGTH], -1);
+  const size_t pattern = found[WORD_PATTERN], format = found[WORD_FORMAT];
   if (most >= 0 && most < least) schema_no_values(s, start);
-  schema_put(s, "\"\\\"\" ");
-  schema_put_plain(s, RULE_CHAR);
-  schema_put_times(s, (uint32_t)least, most);
-  schema_put(s, " \"\\\"\"");
+  tenon_text_append(s, "\"\\\"\" (");
+  if (format != 0) {
+    schema_format(s, format, least > 0 || most >= 0 || pattern != 0);
+  } else if (pattern != 0) {
+    if (schema_expect(s, pattern, '"')) tenon_text_pattern(s, pattern, least, most);
+  } else {
+    tenon_text_put_plain(s, RULE_CHAR);
+    tenon_text_put_times(s, (uint32_t)least, most);
+  }
+  tenon_text_append(s, ") \"\\\"\"");
 }
 
 /* ------------------------------------------------------------------------------------------------------------ objects */
@@ -564,7 +599,7 @@ static int schema_items(Schema *s, const size_t *found) {
   s->item_count = 0;
   if (at != 0 && !schema_expect(s, at, '{')) return 0;
   while (at != 0 && schema_next(s, &at, &key, &value)) {
-    if (schema_item(s, key) != NULL) return schema_refuse(s, key, "the property is there twice");
+    if (schema_item(s, key) != NULL) return tenon_text_refuse(s, key, "the property is there twice");
     schema_add_item(s, key, value, 0);
   }
   at = found[WORD_REQUIRED];
@@ -573,7 +608,7 @@ static int schema_items(Schema *s, const size_t *found) {
     if (!schema_expect(s, value, '"')) return 0;
     SchemaItem *item = schema_item(s, value);
     if (item != NULL) item->is_required = 1;
-    else if (!is_open(s, found)) return schema_refuse(s, value, "the property is required and not allowed");
+    else if (!is_open(s, found)) return tenon_text_refuse(s, value, "the property is required and not allowed");
     else schema_add_item(s, value, found[WORD_ADDITIONAL], 1);
   }
   return 1;
@@ -581,38 +616,38 @@ static int schema_items(Schema *s, const size_t *found) {
 
 static void schema_put_pair(Schema *s, const SchemaItem *item) {
   schema_put_value(s, item->name, ":");
-  schema_put(s, " ");
+  tenon_text_append(s, " ");
   schema_put_part(s, item->schema);
 }
 
 /* What follows the items before number `i`. */
 static void schema_put_tail(Schema *s, size_t start, const size_t *found, uint32_t i) {
-  if (i < s->item_count) schema_put_name(s, " t", s->items[i].name);
-  else if (is_open(s, found)) schema_put_name(s, " e", start);
+  if (i < s->item_count) tenon_text_put_name(s, " t", s->items[i].name);
+  else if (is_open(s, found)) tenon_text_put_name(s, " e", start);
 }
 
 static void schema_object(Schema *s, size_t start, const size_t *found) {
   uint32_t i = 0;
   if (!schema_items(s, found)) return;
   if (s->item_count == 0 && !is_open(s, found)) {
-    schema_put(s, "\"{\" \"}\"");
+    tenon_text_append(s, "\"{\" \"}\"");
     return;
   }
-  schema_put(s, "\"{\" (");
+  tenon_text_append(s, "\"{\" (");
   for (int is_last = 0; i < s->item_count && !is_last; i++) {
-    if (i > 0) schema_put(s, " | ");
+    if (i > 0) tenon_text_append(s, " | ");
     schema_put_pair(s, &s->items[i]);
     schema_put_tail(s, start, found, i + 1);
     is_last = (int)s->items[i].is_required;
   }
   const int is_required = i > 0 && s->items[i - 1].is_required;
   if (!is_required && is_open(s, found)) {
-    schema_put_name(s, i > 0 ? " | o" : "o", start);
-    schema_put(s, " \":\" ");
+    tenon_text_put_name(s, i > 0 ? " | o" : "o", start);
+    tenon_text_append(s, " \":\" ");
     schema_put_part(s, found[WORD_ADDITIONAL]);
-    schema_put_name(s, " e", start);
+    tenon_text_put_name(s, " e", start);
   }
-  schema_put(s, is_required ? ") \"}\"" : ")? \"}\"");
+  tenon_text_append(s, is_required ? ") \"}\"" : ")? \"}\"");
 }
 
 /* The first item whose name begins with the first `count` characters of that of number `i`, and whose next character is
@@ -624,8 +659,8 @@ static uint32_t schema_first_like(const Schema *s, uint32_t i, uint32_t count, i
 }
 
 static void schema_put_key_name(Schema *s, uint32_t i, uint32_t count) {
-  schema_put_name(s, "k", s->items[i].name);
-  schema_put_name(s, "-", count);
+  tenon_text_put_name(s, "k", s->items[i].name);
+  tenon_text_put_name(s, "-", count);
 }
 
 /* The rule of what may follow the first `count` characters of a name, so that it is none of the names of items. */
@@ -634,26 +669,26 @@ static void schema_key_rule(Schema *s, uint32_t i, uint32_t count) {
   uint8_t bytes[4];
   int is_name = 0;
   schema_put_key_name(s, i, count);
-  schema_put(s, " ::= (" SCHEMA_CLASS);
+  tenon_text_append(s, " ::= (" SCHEMA_CLASS);
   for (int pass = 0; pass < 2; pass++) {
     for (uint32_t j = i; j < s->item_count; j++) {
       if (!schema_alike(s, s->items[i].name, s->items[j].name, count, next)) continue;
       if (next[1] == SCHEMA_STRING_END) is_name = 1;
       else if (schema_first_like(s, j, count, 1) == j) {
-        schema_put(s, pass == 0 ? "\\U" : " | \"");
-        if (pass == 0) schema_put_hexadecimal(s, next[1], 8);
-        else schema_write(s, (const char *)bytes, tenon_text_utf8(next[1], bytes));
-        schema_put(s, pass == 0 ? "" : "\" ");
+        tenon_text_append(s, pass == 0 ? "\\U" : " | \"");
+        if (pass == 0) tenon_text_put_hexadecimal(s, next[1], 8);
+        else tenon_text_write(s, (const char *)bytes, tenon_text_utf8(next[1], bytes));
+        tenon_text_append(s, pass == 0 ? "" : "\" ");
         if (pass == 1) schema_put_key_name(s, j, count + 1);
       }
     }
     if (pass > 0) continue;
-    schema_put(s, "] | ");
-    schema_put_plain(s, RULE_ESCAPE);
-    schema_put(s, ") ");
-    schema_put_plain(s, RULE_REST);
+    tenon_text_append(s, "] | ");
+    tenon_text_put_plain(s, RULE_ESCAPE);
+    tenon_text_append(s, ") ");
+    tenon_text_put_plain(s, RULE_REST);
   }
-  schema_put(s, is_name ? "\n" : " | \"\\\"\"\n");
+  tenon_text_append(s, is_name ? "\n" : " | \"\\\"\"\n");
 }
 
 /* The rules of names that no item has. */
@@ -662,9 +697,9 @@ static void schema_other_names(Schema *s) {
   for (uint32_t i = 0; i < s->item_count && s->mistake == NULL; i++) {
     size_t at = s->items[i].name + 1u;
     uint32_t count = 0;
-    for (uint32_t point; (point = schema_character(s, &at)) != SCHEMA_STRING_END; count++) {
+    for (uint32_t point; (point = tenon_text_character(s, &at)) != SCHEMA_STRING_END; count++) {
       if (point < ' ' || point == '"' || point == '\\' || point == 0x7f) {
-        schema_refuse(s, s->items[i].name, "more properties beside one with an escaped character are not supported");
+        tenon_text_refuse(s, s->items[i].name, "more properties beside one with an escaped character are not supported");
         return;
       }
       if (schema_first_like(s, i, count + 1, 0) == i) schema_key_rule(s, i, count + 1);
@@ -675,28 +710,28 @@ static void schema_other_names(Schema *s) {
 /* The rules that the one of an object mentions. */
 static void schema_object_rules(Schema *s, size_t start, const size_t *found) {
   for (uint32_t i = 1; i < s->item_count; i++) {
-    schema_put_name(s, "t", s->items[i].name);
-    schema_put(s, s->items[i].is_required ? " ::= \",\" " : " ::= (\",\" ");
+    tenon_text_put_name(s, "t", s->items[i].name);
+    tenon_text_append(s, s->items[i].is_required ? " ::= \",\" " : " ::= (\",\" ");
     schema_put_pair(s, &s->items[i]);
-    if (!s->items[i].is_required) schema_put(s, ")?");
+    if (!s->items[i].is_required) tenon_text_append(s, ")?");
     schema_put_tail(s, start, found, i + 1);
-    schema_put(s, "\n");
+    tenon_text_append(s, "\n");
   }
   if (!is_open(s, found)) return;
-  schema_put_name(s, "e", start);
-  schema_put_name(s, " ::= (\",\" o", start);
-  schema_put(s, " \":\" ");
+  tenon_text_put_name(s, "e", start);
+  tenon_text_put_name(s, " ::= (\",\" o", start);
+  tenon_text_append(s, " \":\" ");
   schema_put_part(s, found[WORD_ADDITIONAL]);
-  schema_put_name(s, ")*\no", start);
-  schema_put(s, " ::= ");
+  tenon_text_put_name(s, ")*\no", start);
+  tenon_text_append(s, " ::= ");
   if (s->item_count == 0) {
-    schema_put_plain(s, RULE_STRING);
-    schema_put(s, "\n");
+    tenon_text_put_plain(s, RULE_STRING);
+    tenon_text_append(s, "\n");
     return;
   }
-  schema_put(s, "\"\\\"\" ");
+  tenon_text_append(s, "\"\\\"\" ");
   schema_put_key_name(s, 0, 0);
-  schema_put(s, "\n");
+  tenon_text_append(s, "\n");
   schema_other_names(s);
 }
 
@@ -706,27 +741,27 @@ static void schema_object_rules(Schema *s, size_t start, const size_t *found) {
 static size_t schema_target(Schema *s, size_t reference, size_t root) {
   size_t at = reference + 1, target = root;
   if (!schema_expect(s, reference, '"')) return 0;
-  if (schema_character(s, &at) != '#') return (size_t)schema_refuse(s, reference, "the reference is to another file");
-  uint32_t point = schema_character(s, &at);
-  if (point != SCHEMA_STRING_END && point != '/') return (size_t)schema_refuse(s, reference, "the reference is not to a path");
+  if (tenon_text_character(s, &at) != '#') return (size_t)tenon_text_refuse(s, reference, "the reference is to another file");
+  uint32_t point = tenon_text_character(s, &at);
+  if (point != SCHEMA_STRING_END && point != '/') return (size_t)tenon_text_refuse(s, reference, "the reference is not to a path");
   while (point == '/') {
     const int is_list = schema_byte(s, target) == '[';
     const size_t name = at;
     size_t inside = target, key = 0, value = 0, number = 0, match = 0;
-    if (!is_list && schema_byte(s, target) != '{') return (size_t)schema_refuse(s, reference, "nothing is where the reference is to");
+    if (!is_list && schema_byte(s, target) != '{') return (size_t)tenon_text_refuse(s, reference, "nothing is where the reference is to");
     while (schema_next(s, &inside, is_list ? NULL : &key, &value)) {
       size_t own = key + 1, index = 0;
       uint32_t letter = SCHEMA_STRING_END;
       int is_alike = 1;
-      for (at = name; (point = schema_character(s, &at)) != SCHEMA_STRING_END && point != '/';) {
-        if (point == '~') point = schema_character(s, &at) == '1' ? '/' : '~';
+      for (at = name; (point = tenon_text_character(s, &at)) != SCHEMA_STRING_END && point != '/';) {
+        if (point == '~') point = tenon_text_character(s, &at) == '1' ? '/' : '~';
         if (is_list) is_alike &= point >= '0' && point <= '9' && (index = 10 * index + point - '0') <= s->length;
-        else is_alike &= is_alike && (letter = schema_character(s, &own)) == point;
+        else is_alike &= is_alike && (letter = tenon_text_character(s, &own)) == point;
       }
-      if (is_alike && (is_list ? index == number && at > name : schema_character(s, &own) == SCHEMA_STRING_END)) match = value;
+      if (is_alike && (is_list ? index == number && at > name : tenon_text_character(s, &own) == SCHEMA_STRING_END)) match = value;
       number++;
     }
-    if (match == 0) return (size_t)schema_refuse(s, reference, "nothing is where the reference is to");
+    if (match == 0) return (size_t)tenon_text_refuse(s, reference, "nothing is where the reference is to");
     target = match;
   }
   return target;
@@ -738,7 +773,7 @@ static void schema_any(Schema *s, size_t list) {
   int ways = 0;
   if (!schema_expect(s, list, '[')) return;
   for (size_t at = list; schema_next(s, &at, NULL, &value); ways++) {
-    if (ways > 0) schema_put(s, " | ");
+    if (ways > 0) tenon_text_append(s, " | ");
     schema_put_part(s, value);
   }
   if (ways == 0) schema_no_values(s, list);
@@ -751,7 +786,7 @@ static int schema_find(Schema *s, size_t at, size_t found[WORDS], size_t names[W
     size_t i = 0;
     const char *word = schema_words;
     for (; *word != 0 && !schema_is(s, key, word); i++) word += strlen(word) + 1;
-    if (*word == 0) return schema_refuse(s, key, "the keyword is not supported");
+    if (*word == 0) return tenon_text_refuse(s, key, "the keyword is not supported");
     if (i >= WORDS) continue;
     found[i] = value;
     names[i] = key;
@@ -762,7 +797,7 @@ static int schema_find(Schema *s, size_t at, size_t found[WORDS], size_t names[W
 /* Refuse keywords that are not of some kinds. */
 static int schema_only(Schema *s, const size_t names[WORDS], uint32_t kinds, const char *mistake) {
   for (int i = 0; i < WORDS; i++)
-    if (names[i] != 0 && !(schema_kinds[i] & kinds)) return schema_refuse(s, names[i], mistake);
+    if (names[i] != 0 && !(schema_kinds[i] & kinds)) return tenon_text_refuse(s, names[i], mistake);
   return 1;
 }
 
@@ -773,10 +808,10 @@ static uint32_t schema_types(Schema *s, size_t given) {
   else
     for (size_t at = given; schema_next(s, &at, NULL, &value);) {
       const uint32_t type = schema_type(s, value);
-      if (type == 0) return (uint32_t)schema_refuse(s, value, "JSON has no such type");
+      if (type == 0) return (uint32_t)tenon_text_refuse(s, value, "JSON has no such type");
       types |= type;
     }
-  if (types == 0) schema_refuse(s, given, "JSON has no such type");
+  if (types == 0) tenon_text_refuse(s, given, "JSON has no such type");
   return types;
 }
 
@@ -789,14 +824,14 @@ static void schema_typed(Schema *s, size_t start, const size_t found[WORDS], uin
   for (int rule = RULE_OBJECT; rule <= RULE_INTEGER; rule++) {
     const uint32_t type = 1u << rule;
     if (!(types & type)) continue;
-    if (ways++ > 0) schema_put(s, " | ");
-    if (!(limited & type)) schema_put_plain(s, rule);
+    if (ways++ > 0) tenon_text_append(s, " | ");
+    if (!(limited & type)) tenon_text_put_plain(s, rule);
     else if (type == SCHEMA_OBJECT) schema_object(s, start, found);
     else if (type == SCHEMA_ARRAY) schema_array(s, start, found);
     else if (type == SCHEMA_STRING) schema_text(s, start, found);
     else schema_integer(s, start, found);
   }
-  schema_put(s, "\n");
+  tenon_text_append(s, "\n");
   if (types & limited & SCHEMA_OBJECT) schema_object_rules(s, start, found);
 }
 
@@ -804,8 +839,8 @@ static void schema_typed(Schema *s, size_t start, const size_t found[WORDS], uin
 static int schema_values(Schema *s, size_t at, size_t root) {
   size_t found[WORDS] = {0}, names[WORDS] = {0};
   const int first = schema_byte(s, at);
-  if (first == 't') schema_put_plain(s, RULE_VALUE);
-  if (first == 't') return schema_put(s, "\n"), 1;
+  if (first == 't') tenon_text_put_plain(s, RULE_VALUE);
+  if (first == 't') return tenon_text_append(s, "\n"), 1;
   if (first == 'f') return schema_no_values(s, at);
   if (!schema_expect(s, at, '{') || !schema_find(s, at, found, names)) return 0;
   for (int i = WORD_REF; i <= WORD_ALL_OF; i++) {
@@ -817,14 +852,14 @@ static int schema_values(Schema *s, size_t at, size_t root) {
     else if (s->mistake == NULL) schema_put_rule(s, target);
     size_t list = found[i], value;
     if (i == WORD_ALL_OF && s->mistake == NULL && schema_next(s, &list, NULL, &value) && schema_next(s, &list, NULL, &value))
-      return schema_refuse(s, value, "allOf with several schemas is not supported");
-    return schema_put(s, "\n"), 1;
+      return tenon_text_refuse(s, value, "allOf with several schemas is not supported");
+    return tenon_text_append(s, "\n"), 1;
   }
   const uint32_t types = found[WORD_TYPE] != 0 ? schema_types(s, found[WORD_TYPE]) : 0;
   if (found[WORD_ENUM] != 0 || found[WORD_CONST] != 0) {
     if (!schema_only(s, names, SCHEMA_TYPE | SCHEMA_VALUES, "the keyword stands beside values")) return 0;
     schema_constants(s, at, found, found[WORD_TYPE] != 0 ? types : SCHEMA_ALL);
-    return schema_put(s, "\n"), 1;
+    return tenon_text_append(s, "\n"), 1;
   }
   if (!schema_only(s, names, SCHEMA_TYPE | (found[WORD_TYPE] != 0 ? types : SCHEMA_ALL), "the keyword is not one of the type"))
     return 0;
@@ -832,25 +867,42 @@ static int schema_values(Schema *s, size_t at, size_t root) {
   return 1;
 }
 
+static int is_plain_letter(int c) { return is_scalar(c) && ((c | 32) >= 'a' ? (c | 32) <= 'z' : c == '-' || (c >= '0' && c <= '9')); }
+
+/* The rules of JSON that a text mentions. */
+static uint64_t schema_mentioned(const char *text) {
+  uint64_t mentioned = 0;
+  while (*text != 0) {
+    size_t length = 0;
+    while (is_plain_letter(text[length])) length++;
+    const char *name = schema_plain;
+    for (int rule = 0; length > 0 && *name != 0; rule++, name = schema_text_of(name, 2))
+      if (strlen(name) == length && memcmp(name, text, length) == 0) mentioned |= (uint64_t)1 << rule;
+    text += length > 0 ? length : 1;
+  }
+  return mentioned;
+}
+
 static void schema_plain_rules(Schema *s) {
-  for (uint32_t written = 0; written != s->plain;)
-    for (int i = 0; i < RULES; i++) {
+  for (uint64_t written = 0; written != s->plain;)
+    for (int i = 0; i < 64; i++) {
       if (!((s->plain & ~written) >> i & 1)) continue;
-      written |= 1u << i;
-      s->plain |= schema_mentioned[i];
-      schema_put(s, schema_text_of(schema_plain, 2 * i));
-      schema_put(s, " ::= ");
-      schema_put(s, schema_text_of(schema_plain, 2 * i + 1));
-      schema_put(s, "\n");
+      const char *name = schema_text_of(schema_plain, 2 * i), *rule = schema_text_of(name, 1);
+      written |= (uint64_t)1 << i;
+      s->plain |= schema_mentioned(rule);
+      tenon_text_append(s, name);
+      tenon_text_append(s, " ::= ");
+      tenon_text_append(s, rule);
+      tenon_text_append(s, "\n");
     }
 }
 
 static void schema_translate(Schema *s) {
   const size_t root = schema_blanks(s, 0), end = schema_check(s, root, 0);
-  if (end != 0 && schema_blanks(s, end) != s->length) schema_refuse(s, end, "it is no JSON from here");
+  if (end != 0 && schema_blanks(s, end) != s->length) tenon_text_refuse(s, end, "it is no JSON from here");
   if (s->mistake != NULL) return;
-  schema_put_name(s, "root ::= s", root);
-  schema_put(s, "\n");
+  tenon_text_put_name(s, "root ::= s", root);
+  tenon_text_append(s, "\n");
   s->wanted[root / 8] |= (uint8_t)(1 << root % 8);
   for (int again = 1; again && s->mistake == NULL;) {
     again = 0;
@@ -858,8 +910,8 @@ static void schema_translate(Schema *s) {
       const uint8_t bit = (uint8_t)(1 << at % 8);
       if (!(s->wanted[at / 8] & bit) || (s->written[at / 8] & bit)) continue;
       s->written[at / 8] |= bit;
-      schema_put_name(s, "s", at);
-      schema_put(s, " ::= ");
+      tenon_text_put_name(s, "s", at);
+      tenon_text_append(s, " ::= ");
       again = schema_values(s, at, root);
     }
   }
@@ -888,7 +940,7 @@ size_t tenon_text_schema_rules(const char *schema, size_t length, void *memory, 
   s.written = s.wanted + schema_bits(length);
   s.items = (SchemaItem *)(void *)(s.written + schema_bits(length));
   memset(s.wanted, 0, 2 * schema_bits(length));
-  if (length > UINT32_MAX / 2) schema_refuse(&s, 0, "it is too large");
+  if (length > UINT32_MAX / 2) tenon_text_refuse(&s, 0, "it is too large");
   else schema_translate(&s);
   *mistake = s.mistake;
   *at = s.at;

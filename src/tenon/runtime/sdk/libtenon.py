@@ -24,8 +24,8 @@ SOURCES = tuple(name for name in _ALL if name.endswith(".c") and name not in (*P
 TEXT = tuple(
     f"text_{name}.c"
     for name in (
-        *("automaton", "chat", "encode", "form", "generate", "grammar", "output", "sampling", "schema", "tables"),
-        "words",
+        *("automaton", "chat", "encode", "form", "generate", "grammar", "output", "pattern", "sampling", "schema"),
+        *("tables", "words"),
     )
 )
 """The files of ``runtime/c/`` with which generators read and write texts."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tenon.errors import InputError
+from tenon.runtime.text.pattern_rules import pattern_rules
+from tenon.runtime.text.pattern_rules import unsupported as _unsupported
 
 _STRING = r'[^"\\\x00-\x1F\x7F'
 """The beginning of the class of characters that stand in a string as they are."""
@@ -21,8 +24,52 @@ _PLAIN: Mapping[str, str] = {
     "array": '"[" (value ("," value)*)? "]"',
     "object": r'"{" (string ":" value ("," string ":" value)*)? "}"',
     "value": "object | array | string | number | boolean | null",
+    "dot": r'[^"\\\x00-\x1F\x7F] | "\\" (["\\bfrt] | "u000" [0-9b-fB-F] | "u001" [0-9a-fA-F] | "u007" [fF])',
+    "date": '[0-9]{4} "-" (("0" [13578] | "1" [02]) "-" ("0" [1-9] | [12] [0-9] | "3" [01]) | ("0" [469] | "11") '
+    '"-" ("0" [1-9] | [12] [0-9] | "30") | "02-" ("0" [1-9] | [12] [0-9]))',
+    "time": 'minute ":" ([0-5] [0-9] | "60") ("." [0-9]+)? ([zZ] | [-+] minute)',
+    "datetime": "date [tT] time",
+    "duration": '"P" ((years | months | days) span? | span | [0-9]+ "W")',
+    "email": 'atom ("." atom)* "@" (domain ("." domain)* | "[" ipv4 "]")',
+    "hostname": 'label ("." label)*',
+    "ipv4": '(octet "."){3} octet',
+    "ipv6": '(quad ":"){7} quad | "::" (quad ":"){0,5} quads | quad? "::" (quad ":"){0,4} quads | ((quad '
+    '":"){0,1} quad)? "::" (quad ":"){0,3} quads | ((quad ":"){0,2} quad)? "::" (quad ":"){0,2} quads | '
+    '((quad ":"){0,3} quad)? "::" quad ":" quads | ((quad ":"){0,4} quad)? "::" quads | ((quad ":"){0,5} '
+    'quad)? "::" quad | ((quad ":"){0,6} quad)? "::"',
+    "uuid": 'hex{8} ("-" hex{4}){3} "-" hex{12}',
+    "uri": '[a-zA-Z] [-+.a-zA-Z0-9]* ":" ("//" ((plain | ":")* "@")? (plain* | "[" literal "]") (":" [0-9]*)? '
+    'path | "/" (segment+ path)? | segment+ path | "") ("?" query)? ("#" query)?',
+    "unknown": "char*",
+    "hex": "[0-9a-fA-F]",
+    "minute": '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9]',
+    "years": '[0-9]+ "Y" months?',
+    "months": '[0-9]+ "M" days?',
+    "days": '[0-9]+ "D"',
+    "span": '"T" ([0-9]+ "H" ([0-9]+ "M" ([0-9]+ "S")?)? | [0-9]+ "M" ([0-9]+ "S")? | [0-9]+ "S")',
+    "atom": """[-a-zA-Z0-9!#$%&'*+/=?^_`{|}~]+""",
+    "domain": "[a-zA-Z0-9] ([-a-zA-Z0-9]* [a-zA-Z0-9])?",
+    "label": "[a-zA-Z0-9] ([-a-zA-Z0-9]{0,61} [a-zA-Z0-9])?",
+    "octet": '[0-9] | [1-9] [0-9] | "1" [0-9] [0-9] | "2" [0-4] [0-9] | "25" [0-5]',
+    "quad": "hex{1,4}",
+    "quads": 'quad ":" quad',
+    "plain": """[-a-zA-Z0-9._~!$&'()*+,;=] | "%" hex hex""",
+    "segment": "plain | [:@]",
+    "path": '("/" segment*)*',
+    "query": "(segment | [/?])*",
+    "literal": '(quad ":"){7} quad | (quad ":"){1,7} ":" | (quad ":"){1,6} ":" quad | (quad ":"){1,5} (":" '
+    'quad){1,2} | (quad ":"){1,4} (":" quad){1,3} | (quad ":"){1,3} (":" quad){1,4} | (quad ":"){1,2} '
+    '(":" quad){1,5} | quad ":" (":" quad){1,6} | ":" (":" quad){1,7} | "::" | [vV] hex+ "." (plain | '
+    '":")+',
 }
-"""The rules of JSON, without white space; those that a rule mentions are in front of it, but for values."""
+"""The rules of JSON, without white space, and those of strings with a format, with their parts."""
+_FORMATS = {
+    name: name.replace("-", "")
+    for name in (
+        *("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"),
+    )
+}
+"""The formats that strings may have, and their rules."""
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
 MOST_TIMES = 2000
 """The most characters or items of a limited number, whose steps the programs' memory has room for."""
@@ -34,7 +81,7 @@ _NOTES = frozenset(
 _OF_TYPES: Mapping[str, frozenset[str]] = {
     "object": frozenset({"properties", "required", "additionalProperties"}),
     "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
-    "string": frozenset({"minLength", "maxLength"}),
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
     "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
 }
 """The keywords that limit the values of a type."""
@@ -67,7 +114,7 @@ class _Rules:
         """The name of a rule of JSON, which is added with those that it mentions."""
         if name not in self._rules:
             self._rules[name] = _PLAIN[name]
-            for word in "".join(c if c.isalpha() else " " for c in _PLAIN[name]).split():
+            for word in re.findall(r"[A-Za-z0-9-]+", _PLAIN[name]):
                 if word in _PLAIN:
                     self._plain(word)
         return name
@@ -145,11 +192,25 @@ class _Rules:
         if kind == "array" and own:
             return self._array(own)
         if kind == "string" and own:
-            self._plain("char")
-            return rf'"\"" char{_times(own.get("minLength", 0), own.get("maxLength"))} "\""'
+            return self._text(own)
         if kind == "integer" and own:
             return self._integer(own)
         return self._plain(kind)
+
+    def _text(self, limits: Mapping[str, Any]) -> str:
+        least, most = limits.get("minLength", 0), limits.get("maxLength")
+        times = _times(least, most)
+        if "format" in limits:
+            if limits.keys() != {"format"}:
+                raise _unsupported("other keywords beside format")
+            if limits["format"] not in _FORMATS:
+                raise _unsupported(f"the format {limits['format']!r}")
+            return rf'"\"" {self._plain(_FORMATS[limits["format"]])} "\""'
+        content = f"{self._plain('char')}{times}"
+        if "pattern" in limits:
+            content = pattern_rules(limits["pattern"], least, most, MOST_TIMES).expression
+            self._plain("dot")
+        return rf'"\"" ({content}) "\""'
 
     def _array(self, limits: Mapping[str, Any]) -> str:
         items, least, limit = limits.get("items", True), limits.get("minItems", 0), limits.get("maxItems")
@@ -243,9 +304,10 @@ class _Rules:
             high = min(-int(-below // 1) - 1, below if high is None else high)
         ways = list[str]()
         if low is None or low < 0:
-            ways += [
-                f'"-" {way}' for way in _digits(max(1, -high if high is not None else 1), None if low is None else -low)
-            ]
+            # as llguidance has it, -0 is one of the numbers between two limits that are on both sides of it
+            first = 1 if high is None or low is None else 0
+            first = first if high is None or high >= 0 else -high
+            ways += [f'"-" {way}' for way in _digits(first, None if low is None else -low)]
         if high is None or high >= 0:
             ways += _digits(max(0, low or 0), high)
         if not ways:
@@ -319,7 +381,3 @@ def _alone(given: Mapping[str, Any], key: str) -> Any:
     if others := sorted(given.keys() - {key}):
         raise _unsupported(f"the keyword {others[0]} beside {key}")
     return given[key]
-
-
-def _unsupported(what: str) -> InputError:
-    return InputError(f"grammar: programs in C lack {what}: use other keywords, or write the grammar in GBNF")
