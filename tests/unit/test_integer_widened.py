@@ -31,9 +31,16 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "three_blocks": ((1, 20, 5, 4), (16, 20, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
     "skipped_pixels": ((2, 24, 5, 6), (9, 24, 1, 1), {"strides": (2, 3)}),
     "first": ((1, 3, 6, 7), (16, 3, 3, 3), {"pads": (0, 0, 1, 1), "strides": (2, 2)}),
+    "first_7x7": ((2, 3, 9, 11), (16, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+    "first_of_five": ((1, 5, 6, 7), (9, 5, 3, 3), {"pads": (2, 1, 2, 1), "dilations": (2, 1)}),
+    "first_dilated": ((1, 3, 6, 9), (8, 3, 3, 3), {"pads": (1, 2, 1, 2), "dilations": (1, 2)}),
     "groups": ((1, 32, 3, 4), (32, 16, 3, 1), {"group": 2, "dilations": (2, 1), "pads": (2, 0, 2, 0)}),
     "1d": ((1, 6, 13), (4, 6, 3), {"pads": (1, 1)}),
 }
+
+
+ROWS = ("first", "first_7x7", "first_of_five")
+"""Those of which pairs are of what the taps of a row read."""
 
 
 def prepared(name: str, dtype: type[np.integer[Any]], **more: Any) -> tuple[IntegerConv, Site, list[Array]]:
@@ -65,7 +72,7 @@ def prepared(name: str, dtype: type[np.integer[Any]], **more: Any) -> tuple[Inte
 def test_convolutions(name: str, dtype: type[np.integer[Any]], w_zero: int) -> None:
     conv, site, arrays = prepared(name, dtype, w_zero=w_zero)
     widening, product = conv.lower(site)
-    assert widening.kernel.name.startswith("widened")
+    assert widening.kernel.name.startswith("widened_rows" if name in ROWS else "widened")
     assert "madd_i16" in show(product.kernel)
     (expected,) = conv.evaluate(arrays)
     assert len(np.unique(expected)) > 20
@@ -75,7 +82,7 @@ def test_convolutions(name: str, dtype: type[np.integer[Any]], w_zero: int) -> N
 
 @pytest.mark.parametrize("w_zero", [0, 23])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ("first", "groups", "1d")])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in (*ROWS, "first_dilated", "groups", "1d")])
 def test_inner_products(name: str, dtype: type[np.integer[Any]], w_zero: int) -> None:
     conv, site, arrays = prepared(name, dtype, w_zero=w_zero)
     site = replace(site, algorithm=INNER)
@@ -85,6 +92,13 @@ def test_inner_products(name: str, dtype: type[np.integer[Any]], w_zero: int) ->
     assert len(np.unique(expected)) > 20
     (got,) = run_site(conv, site, arrays)
     np.testing.assert_array_equal(got, expected)
+
+
+def test_rows_of_three_channels_take_fewer_products() -> None:
+    """Seven taps of three channels are 11 pairs, of pixels of four lanes 14."""
+    conv, site, _ = prepared("first_7x7", np.uint8)
+    _, product = conv.lower(site)
+    assert "(const x: i16[2, 15, 52], const w: i8[1, 1, 7, 1, 11, 32]," in show(product.kernel)
 
 
 def test_parts_of_a_few_output_channels_share_out_positions() -> None:

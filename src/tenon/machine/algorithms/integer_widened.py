@@ -45,8 +45,7 @@ class IntegerWidened(IntegerDirect):
     def loop(cls, s: Conv, machine: Machine) -> InnerLoop:
         unit = machine.unit("madd_i16")
         assert unit is not None
-        channels = -(-s.x.channels // s.groups)
-        return InnerLoop(max(1, s.taps * -(-channels // 2)), Arithmetic(unit.time, WEIGHT), FINISH)
+        return InnerLoop(max(1, integer_widened.pairs(s)), Arithmetic(unit.time, WEIGHT), FINISH)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,) = problem
@@ -62,10 +61,12 @@ class IntegerWidened(IntegerDirect):
         s = replace(stage.described, conv=stage.described.conv.flattened())
         if s.nibbles:  # two weights of 4 bits are a byte
             return IntegerDirect(self.tile).lower(problem, stages, machine)
-        tile, x = self.settled(wanted, s.conv, machine), s.conv.x
-        wide = Scratch("widened", 2 * math.prod(x.shape))
-        packed = map(Weights, integer_widened.pack(stage.constant, s, machine, tile.vecs))
+        tile, kernels = self.settled(wanted, s.conv, machine), integer_widened
+        rows = kernels.in_rows(s.conv)
+        wide = Scratch("widened", 2 * math.prod(kernels.widened_shape(s.conv)))
+        packed = map(Weights, kernels.pack(stage.constant, s, machine, tile.vecs))
+        widening = kernels.widened_rows(s.conv, machine) if rows else kernels.widened(s.conv.x, machine)
         return [
-            Step(integer_widened.widened(x, machine), (Input(0), wide)),
+            Step(widening, (Input(0), wide)),
             Step(integer_widened.conv(s, machine, tile), (wide, *packed, *stage.operands, Output())),
         ]
