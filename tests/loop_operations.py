@@ -239,6 +239,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "fma_f16_scalar": _fma_f16,
     "evens": lambda a, b: np.concatenate([a[::2], b[::2]]),
     "odds": lambda a, b: np.concatenate([a[1::2], b[1::2]]),
+    **{f"fma_f16_lane{i}": lambda acc, a, b, i=i: _fma_f16(acc, a, b[i : i + 1]) for i in range(8)},
     "interleave4": lambda a: np.ascontiguousarray(a.view(np.uint8).reshape(4, -1).T).view(np.int32).reshape(-1),
     "dot2_i16": _dot2_i16,
     "even_bytes": _bytes_from(0),

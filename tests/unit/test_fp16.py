@@ -16,7 +16,7 @@ from lowered import Ask, make_site, run_site
 from onnx_models import model, node, random
 from tenon.machine.isa.fp16 import FMA
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.loops import Kernel, fma_f16
+from tenon.machine.kernel_ir.loops import Kernel, fma_f16, op
 from tenon.machine.kernels.machine import Machine, in_halves
 from tenon.machine.kernels.rows import LONGEST_F16
 from tenon.machine.targets import find
@@ -47,12 +47,23 @@ def site_of(case: Case, machine: Machine) -> Site:
 
 
 def multiply_adds(n: int, lanes: int, by_one: bool) -> Kernel:
+    """Products by vectors, or by one number of each vector."""
     k = Builder(f"fma_{lanes}_{int(by_one)}")
     acc, a, b = (k.param(name, n, dtype=F16) for name in ("c", "a", "b"))
     y = k.param("y", n, dtype=F16, out=True)
     with k.loop("i", n // lanes) as i:
         factor = b[i * lanes] if by_one else b.vec(lanes)[i]
         y.vec(lanes)[i] = fma_f16(acc.vec(lanes)[i], a.vec(lanes)[i], factor)
+    return k.done()
+
+
+def multiply_adds_by_lane(n: int, lane: int) -> Kernel:
+    """Products by that element of each vector of eight."""
+    k = Builder(f"fma_lane{lane}")
+    acc, a, b = (k.param(name, n, dtype=F16).vec(8) for name in ("c", "a", "b"))
+    y = k.param("y", n, dtype=F16, out=True).vec(8)
+    with k.loop("i", n // 8) as i:
+        y[i] = op(f"fma_f16_lane{lane}", acc[i], a[i], b[i])
     return k.done()
 
 
@@ -75,6 +86,7 @@ def test_portable_multiply_adds_round_once(compiler: str, tmp_path: Path) -> Non
     clang = [*zig(tmp_path).command, "-target", "x86_64-linux-gnu", "-fno-sanitize=undefined", "-O1"]
     n, library = 1 << 15, Library()
     kernels = [multiply_adds(n, lanes, by_one) for lanes in (1, 4, 8) for by_one in (False, True)]
+    kernels += [multiply_adds_by_lane(n, lane) for lane in range(8)]
     for kernel in kernels:
         library.add(kernel)
     library.build(tmp_path, [gcc, "-O1"] if compiler == "gcc" and gcc else clang)

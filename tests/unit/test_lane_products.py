@@ -1,4 +1,4 @@
-"""Convolutions of floats whose multiply-adds take lanes of vectors (NEON): the same bits as by single numbers."""
+"""Convolutions of f32 and f16 whose multiply-adds take lanes of vectors (NEON): the same bits as by single numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 from integer_products import Shape
 from lowered import Ask, make_site, run_site
 from tenon.machine.kernel_ir.text import show
-from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.machine import Machine, in_halves
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Array
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.matmul import MatMul
 
 BY_LANE = find("aarch64-dotprod").machine
+HALVES = in_halves(find("aarch64-fp16").machine)
 CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
     "1x1": ((1, 16, 2, 13), (24, 16, 1, 1), {}),
     "partial": ((2, 10, 3, 5), (7, 10, 3, 3), {"pads": (1, 1, 1, 1)}),
@@ -43,6 +44,19 @@ def test_lanes_of_vectors(name: str) -> None:
     assert "lane3(" not in single
     np.testing.assert_array_equal(by_lane, expected)
     np.testing.assert_allclose(by_lane, conv.evaluate(given)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_of_vectors_of_f16(name: str) -> None:
+    rng, (shape, filters, more) = np.random.default_rng(4), CASES[name]
+    given: list[Array] = [rng.standard_normal(each).astype(np.float16) for each in (shape, filters)]
+    conv, results = Conv(**more), list[Array]()
+    for machine in (HALVES, replace(HALVES, by_lane=False)):
+        site = make_site(conv, given, machine, (1,), Ask(blocked=True, surplus=int("pads" in more)))
+        text = "".join(show(step.kernel) for step in conv.lower(site))
+        assert ("fma_f16_lane7(" in text) == (machine.by_lane and name != "one position")
+        results.append(run_site(conv, site, given)[0])
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 @pytest.mark.parametrize("constant", [(1,), ()])

@@ -27,7 +27,6 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.depthwise import Depthwise
 from tenon.machine.algorithms.estimate import (
-    IN_F32,
     Arithmetic,
     arithmetic,
     fits,
@@ -170,8 +169,7 @@ def _ranked(
         for rows in range(1, min(tall, 8) + 1):
             for cols in range(1, min(wide, 28) + 1):
                 able = fits(rows * cols, vecs, machine, loop.arithmetic)
-                if machine.by_lane and loop.arithmetic == IN_F32:
-                    able = able and fits_by_lane(rows * cols, vecs, machine)
+                able = able and fits_by_lane(rows * cols, vecs, machine, loop.arithmetic)
                 if able or rows * cols * vecs == 1:
                     tile = OutputTile(rows, cols, vecs)
                     time = _image_time(extent, vectors, loop, tile, machine)

@@ -17,15 +17,18 @@ from tenon.network.graph.types import DType
 @dataclass(frozen=True)
 class Arithmetic:
     """Time of a step of the inner loop in multiply-adds of f32: of a product of vectors, and of widening a vector of
-    weights and a broadcast value before.  A product takes ``operands`` vectors of weights, and as many values."""
+    weights and a broadcast value before.  A product takes ``operands`` vectors of weights, and as many values;
+    ``half``: products are of f16."""
 
     product: float = 1.0
     weight: float = 0.0
     value: float = 0.0
     operands: int = 1
+    half: bool = False
 
 
 IN_F32 = Arithmetic()
+_IN_F16 = Arithmetic(half=True)
 
 _WIDENED = 1.0
 """Two instructions; one runs on a port that the multiplies leave idle."""
@@ -47,7 +50,7 @@ def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
     if s.pairs(machine):
         return Arithmetic(pair_time(machine))
     if s.halves(machine):
-        return IN_F32
+        return _IN_F16
     weight = _WIDENED_BYTE if s.weights is DType.I8 else _WIDENED * (s.weights in NARROW)
     return Arithmetic(1.0, weight, _WIDENED * (s.x.dtype in NARROW))
 
@@ -76,10 +79,10 @@ def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) ->
     return positions * vecs + a.operands * (vecs + (not folded)) <= machine.registers - 2
 
 
-def fits_by_lane(positions: int, vecs: int, machine: Machine) -> bool:
-    """The same where a multiply-add takes a lane of a vector: with the weights of four channels
-    (``kernels.lane_products``)."""
-    return positions * vecs + lane_products.CHANNELS * vecs + 1 <= machine.registers - 1
+def fits_by_lane(positions: int, vecs: int, machine: Machine, a: Arithmetic) -> bool:
+    """The same where a multiply-add takes a lane of a vector, if there are such products in this arithmetic."""
+    plain = machine.by_lane and a in (IN_F32, _IN_F16)
+    return not plain or lane_products.fits(machine, positions, vecs, half=a.half)
 
 
 # ------------------------------------------------------------------------------------------ memory and threads

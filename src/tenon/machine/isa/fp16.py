@@ -49,6 +49,11 @@ def _vectors() -> Iterator[Form]:
         yield Form("fma_f16", lanes, _ARM, _fma("%2.{N}h", '"w"(b)'))
 
 
+def _by_lane() -> Iterator[Form]:
+    for lane in range(8):
+        yield Form(f"fma_f16_lane{lane}", 8, _ARM, _fma(f"%2.h[{lane}]", '"x"(b)'))
+
+
 def _by_number() -> Iterator[Form]:
     # Clang would spread the number over a register by an instruction that takes no offset of its address.  It knows
     # the constraint for vectors of 128 bits only.
@@ -67,6 +72,8 @@ FMA = ProductUnit("fma_f16", DType.F16, DType.F16, DType.F16, (1, 1, 1))
 PRIMITIVES = {
     "fma_f16": Primitive(3, products=1, computes=False),  # acc + a * b of f16
     "fma_f16_scalar": Primitive(3, "given", products=1, computes=False),  # the same, where b is one number
+    # The same, where b is that element of a vector.
+    **{f"fma_f16_lane{lane}": Primitive(3, products=1, computes=False) for lane in range(8)},
 }
 PORTABLE = {
     "fma_f16": Portable(
@@ -76,6 +83,12 @@ PORTABLE = {
         calls=True,
     ),
     "fma_f16_scalar": Portable("{V} acc, {V} a, {E} b", "return {each}(acc, a, b - ({V}){{0}});", calls=True),
+    **{
+        f"fma_f16_lane{lane}": Portable(
+            "{V} acc, {V} a, {V} b", f"return {{each}}(acc, a, b[{lane}] - ({{V}}){{{{0}}}});", calls=True
+        )
+        for lane in range(8)
+    },
 }
 FORMS = (
     Form(
@@ -86,4 +99,5 @@ FORMS = (
     ),
     *_vectors(),
     *_by_number(),
+    *_by_lane(),
 )

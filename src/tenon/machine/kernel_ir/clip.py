@@ -462,7 +462,9 @@ def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[TestedStore]
     return [(s, facts) for s, facts in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
 
 
-_SUMS = frozenset({"add", "max", "min", "dot2", "dot2_odd", "fma_f16", "fma_f16_scalar"})
+_SUMS = frozenset(
+    {"add", "max", "min", "dot2", "dot2_odd", "fma_f16", "fma_f16_scalar", *(f"fma_f16_lane{i}" for i in range(8))}
+)
 """Operations that add to their first operand, or take an extreme of it and others."""
 
 

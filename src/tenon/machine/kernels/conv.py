@@ -415,16 +415,17 @@ def _micro(p: _ConvContext, t: _ConvTile) -> None:
     across = s.row(p.machine)
     for start, blocks, channels in _depths(s, r) if s.taps else ():
         deep = -(-channels // 2) if p.pairs == "channels" else channels
-        unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
+        together = _together(p, t, deep)
+        most = r.lanes if together else p.machine.unroll
+        unroll = next(u for u in range(min(most, deep), 0, -1) if deep % u == 0)
         rounds = deep // unroll
         loops = [("c", blocks), ("ky", s.kernel[0]), ("kx", across), ("ci", rounds)]
         for (c, ky, kx, ci), sums in _blocks(p, loops, acc, unroll):
             round = (((c + start) * s.kernel[0] + ky) * across + kx) * rounds + ci
             ahead = _ahead(p, t, r.blocks * s.kernel[0] * across * rounds)
-            plain = s.x.dtype is F32 and not p.pairs
             with k.when(*_inside(p, t, ky, kx)):
-                if plain and lane_products.applies(p.machine, s.x.block, unroll, r.lanes, t.height * t.width):
-                    lane_products.ask(ahead, round, r.width)
+                if together:
+                    lane_products.ask(ahead, round, unroll * r.width)
                     _step(p, t, sums, (c + start, ky, kx, ci), together=True)
                     continue
                 with unrolled(k, unroll, round, r.width, ahead) as u:
@@ -434,6 +435,12 @@ def _micro(p: _ConvContext, t: _ConvTile) -> None:
         # Sums of f16 would have to make room for a bias that is loaded before.
         added = None if p.bias is None or not p.halves else p.bias.vec(r.lanes)[t.channel // r.lanes + v]
         _finish(p, t, v, row, col, acc[row, col, v] if added is None else acc[row, col, v] + added)
+
+
+def _together(p: _ConvContext, t: _ConvTile, deep: int) -> bool:
+    """Whether multiply-adds take lanes of vectors, of which a step takes all."""
+    plain = p.halves or (p.s.x.dtype is F32 and not p.pairs)
+    return plain and lane_products.applies(p.machine, p.s.x.block, deep, t.run.lanes, t.height * t.width)
 
 
 def _blocks(
@@ -470,8 +477,8 @@ def _ahead(p: _ConvContext, t: _ConvTile, rounds: int) -> Ahead | None:
 def _step(
     p: _ConvContext, t: _ConvTile, acc: Tensor, at: tuple[Index, Index, Index, Index], *, together: bool = False
 ) -> None:
-    """Multiply-add one input channel through one tap into the whole tile; ``together``: four channels, of which ``at``
-    has the number."""
+    """Multiply-add one input channel through one tap into the whole tile; ``together``: those of a vector, of which
+    ``at`` has the number."""
     k, s, r = p.k, p.s, t.run
     c, ky, kx, ch = at
     assert t.w is not None
@@ -488,17 +495,18 @@ def _step(
         block = c + t.o * r.step + r.first
         if p.pairs == "taps":  # an odd number of taps reads one column more, whose weight is zero
             return bitcast(Load(p.x.buffer, tuple(map(index, (t.xn, block, row, col))), Type(DType.BF16, 2)), DType.B2)
-        x = p.x.vec(lane_products.CHANNELS) if together else p.x
+        x = p.x.vec(r.lanes) if together else p.x
         return arithmetic(x[t.xn, block, row, col, ch])
+
+    def weights(ch: Index) -> list[Expr]:
+        return [k.let(f"w{v}", wide(w[place(v, ch)])) for v in range(r.vecs)]
 
     arithmetic, wide = (_unchanged, _unchanged) if p.halves else (loaded, as_f32)
     if together:
-        numbers = [ch * lane_products.CHANNELS + u for u in range(lane_products.CHANNELS)]
-        fours = [[k.let("w", wide(w[place(v, number)])) for v in range(r.vecs)] for number in numbers]
-        lane_products.multiply_add(k, acc, (t.height, t.width), fours, value)
+        own = [partial(weights, ch * r.lanes + u) for u in range(r.lanes)]
+        lane_products.multiply_add(k, acc, (t.height, t.width), own, value)
         return
-    weights = [k.let(f"w{v}", wide(w[place(v, ch)])) for v in range(r.vecs)]
-    multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights, value)
+    multiply_add(k, p.machine, acc, (t.height, t.width), r.lanes, weights(ch), value)
 
 
 def _unchanged(x: Expr) -> Expr:

@@ -22,7 +22,7 @@ class Machine:
     registers: int = 16
     block: int = 4
     folds_broadcast: bool = False  # a multiply-add can take one lane from memory and spread it
-    by_lane: bool = False  # a multiply-add of f32 can take one lane of a vector
+    by_lane: bool = False  # a multiply-add of floats can take one lane of a vector
     prefetch: bool = False
     cut_short: bool = False  # kernels may compute only the first positions of their results (kernel_ir.clip)
     unroll: int = 4  # input channels per step of the inner loop

@@ -348,7 +348,9 @@ class _TileStep:
 def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
     k, s, lanes, vecs = p.k, p.s, p.machine.lanes, p.b.tile.vecs
     ins, deep, (kh, kw) = s.x.blocks >> p.b.levels, s.x.block, s.kernel
-    unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
+    together = lane_products.applies(p.machine, deep, deep, lanes, math.prod(t.size))
+    most = lanes if together else p.machine.unroll
+    unroll = next(u for u in range(min(most, deep), 0, -1) if deep % u == 0)
     acc = k.local("a", *t.size, vecs, lanes=lanes)
     with k.unroll("p", t.size[0]) as i, k.unroll("q", t.size[1]) as j, k.unroll("v", vecs) as v:
         acc[i, j, v] = 0.0
@@ -356,7 +358,6 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
     with k.loop("c", ins) as c, k.loop("ky", kh) as ky, k.loop("kx", kw) as kx, k.loop("ci", deep // unroll) as ci:
         round, rounds = ((c * kh + ky) * kw + kx) * (deep // unroll) + ci, ins * kh * kw * (deep // unroll)
         ahead = Ahead(p.w, (p.group, t.number, t.o + 1, 0, 0, 0, 0), t.turn, p.machine.prefetching(t.of), rounds)
-        together = lane_products.applies(p.machine, deep, unroll, lanes, math.prod(t.size))
         x = a.tensor.vec(lanes) if together else a.tensor
 
         def value(i: Index, j: Index, ch: Index) -> Expr:
@@ -369,9 +370,9 @@ def _micro(p: Parts, a: MatrixView, to: Targets, t: _TileStep) -> None:
 
         asked = ahead if p.machine.prefetch else None
         if together:
-            lane_products.ask(asked, round, vecs * lanes)
-            fours = [weights(ci * unroll + u) for u in range(unroll)]
-            lane_products.multiply_add(k, acc, t.size, fours, partial(value, ch=ci))
+            lane_products.ask(asked, round, unroll * vecs * lanes)
+            own = [partial(weights, ci * unroll + u) for u in range(unroll)]
+            lane_products.multiply_add(k, acc, t.size, own, partial(value, ch=ci))
         else:
             with unrolled(k, unroll, round, vecs * lanes, asked) as u:
                 ch = ci * unroll + u

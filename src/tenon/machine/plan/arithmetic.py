@@ -26,7 +26,7 @@ _TYPES = {
 """The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally fast ones the first is taken.
 Weights in f16 are asked for to save memory, those in bf16 to save time."""
 
-_HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar"})
+_HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar", *(f"fma_f16_lane{i}" for i in range(8))})
 """Products of f16 in ``kernel_ir.loops.OPS``."""
 
 _GAIN = 1.03

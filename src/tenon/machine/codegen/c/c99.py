@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
 
@@ -27,7 +28,7 @@ class C99(CLike):
             **super().words(name, t),
             "Q": lambda: self.type(Type(DType.I32, 4)),
             "one": lambda: self.helper(name, Type(t.dtype)),
-            "each": lambda: self.helper(name.removesuffix("_scalar"), t),
+            "each": lambda: self.helper(re.sub("_(scalar|lane[0-7])$", "", name), t),
             "widen": lambda: self.conversion(Type(DType.F16), Type(DType.F32)),
             "narrow": lambda: self.conversion(Type(DType.F32), Type(DType.F16)),
             **{word: partial(self.require, key, partial(str, text)) for word, (key, text) in _helpers(row)},
