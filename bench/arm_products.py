@@ -2,11 +2,12 @@
 """Instructions of matrix products on Arm, ours beside KleidiAI's and XNNPACK's, counted by QEMU.
 
     python bench/arm_products.py [--kleidiai FOLDER] [--xnnpack FOLDER] [--size ROWS:INPUTS:COLUMNS ...]
-                                 [--kind NAME ...] [--rows] [--functions]
+                                 [--kind NAME ...] [--rows] [--stride N] [--functions]
 
 Ours are 1x1 convolutions of images with ROWS positions, compiled for the target of the kind: "product" has the kernel,
 bias and clamping (of bytes also requantisation) included, and "all" what reorders the images at the network's edges,
-too, which a network does once.  With --rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
+too, which a network does once.  With --stride they read every Nth position of an image with N times as many.  With
+--rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
 side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
 rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8
 kernels by I8MM make f32 of f32.  Of weights in blocks of four bits both make f32 of f32: "all" includes the rounding of
@@ -181,21 +182,21 @@ KINDS = {
 }
 
 
-def network(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
-    """A 1x1 convolution with a bias, of an image of one row."""
+def network(rows: int, inputs: int, columns: int, quantised: bool, stride: int = 1) -> bytes:
+    """A 1x1 convolution with a bias, of an image of one row, of which it reads every ``stride``-th position."""
     rng = np.random.default_rng(0)
     weights, bias = rng.standard_normal((columns, inputs, 1, 1)), rng.standard_normal(columns)
     if not quantised:
         tensors = {"w": weights.astype(np.float32), "b": bias.astype(np.float32)}
-        node, kind = helper.make_node("Conv", ["x", "w", "b"], ["y"]), TensorProto.FLOAT
+        node, kind = helper.make_node("Conv", ["x", "w", "b"], ["y"], strides=[1, stride]), TensorProto.FLOAT
     else:
         scales = {f"{name}s": np.float32(scale) for name, scale in (("x", 0.02), ("w", 0.01), ("y", 0.1))}
         zeros = {f"{name}z": np.int8(0) for name in "xwy"}
         narrow = np.clip(weights * 40, -127, 127).astype(np.int8)
         tensors = {"w": narrow, "b": (bias * 900).astype(np.int32), **scales, **zeros}
         names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
-        node, kind = helper.make_node("QLinearConv", names, ["y"]), TensorProto.INT8
-    return _model(node, tensors, kind, ([1, inputs, 1, rows], [1, columns, 1, rows]))
+        node, kind = helper.make_node("QLinearConv", names, ["y"], strides=[1, stride]), TensorProto.INT8
+    return _model(node, tensors, kind, ([1, inputs, 1, rows * stride], [1, columns, 1, rows]))
 
 
 def matrices(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
@@ -226,19 +227,19 @@ def _model(node: object, tensors: Mapping[str, object], kind: int, shapes: tuple
     return bytes(model.SerializeToString())
 
 
-def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool) -> tuple[int, int, Mapping[str, int]]:
+def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool, stride: int) -> tuple[int, int, Mapping[str, int]]:
     """Instructions of the product and of all, and those of each function."""
-    rows, inputs, columns = size
+    rows, inputs, _ = size
     quantised, blocks = kind.precision == "int8", kind.precision == "q4_0"
     in_rows = in_rows or blocks
     precision = "fp32" if quantised or blocks else kind.precision
-    given = (matrices if in_rows else network)(rows, inputs, columns, quantised)
+    given = matrices(*size, quantised) if in_rows else network(*size, quantised, stride)
     kept = {"weight_format": "q4_0"} if blocks else {}
     made = tenon.compile(given, target=kind.target, precision=precision, **kept)
     row = find(kind.target)
     row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
     bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))
-    x = np.zeros((rows, inputs) if in_rows else (1, inputs, 1, rows), np.int8 if quantised else np.float32)
+    x = np.zeros((rows, inputs) if in_rows else (1, inputs, 1, rows * stride), np.int8 if quantised else np.float32)
     counted = count(bundle, [{"x": x}, {"x": x}])  # the first run asks what the machine has
     edges = sum(n for name, n in counted.functions.items() if name.startswith(EDGES))
     return counted.instructions[1] - edges, counted.instructions[1], counted.functions
@@ -293,6 +294,7 @@ def main() -> int:
     parser.add_argument("--size", action="append", metavar="ROWS:INPUTS:COLUMNS")
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--stride", type=int, default=1, metavar="N")
     parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
     heads = f"{'ours: product':>14} {'all':>7} {'KleidiAI: product':>18} {'all':>7} {'XNNPACK':>8}"
@@ -307,7 +309,7 @@ def main() -> int:
             for text in options.size or SIZES:
                 rows, inputs, columns = map(int, text.split(":"))
                 size = rows, inputs, columns
-                *own, functions = ours(kind, size, options.rows)
+                *own, functions = ours(kind, size, options.rows, options.stride)
                 others = [*(theirs(made, folder, size) if made else (None, None))]
                 others.append(theirs(second, folder, size)[0] if second else None)
                 figures = ["-" if n is None else f"{n / (rows * inputs * columns):.4f}" for n in (*own, *others)]

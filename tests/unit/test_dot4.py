@@ -146,16 +146,36 @@ def test_gcc_has_a_product_of_avx_vnni(tmp_path: Path) -> None:
     assert re.search(r"vpdpbusd.*%ymm", assembly)
 
 
-@pytest.mark.parametrize(("shape", "pads"), [((1, 16, 2, 13), 0), ((2, 22, 3, 6), 1)])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_activations_of_arm_are_words_of_vectors(stride: int, shape: tuple[int, ...], pads: int) -> None:
-    """Four positions are loaded at a time where they are neighbours, and those that are left one by one."""
+@pytest.mark.parametrize(("shape", "pads"), [((1, 16, 2, 13), 0), ((1, 26, 2, 18), 0), ((2, 22, 3, 6), 1)])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_activations_of_arm_are_words_of_vectors(stride: int, shape: tuple[int, ...], pads: int, dtype: type) -> None:
+    """Four columns are loaded at a time, and positions that are left one by one."""
     machine, rng, side = find("aarch64-dotprod").machine, np.random.default_rng(1), 1 + 2 * pads
     x, weights = (rng.integers(-128, 128, each).astype(np.int8) for each in (shape, (20, shape[1], side, side)))
-    bias = rng.integers(-1000, 1000, 20).astype(np.int32)
+    x, bias = x.astype(dtype), rng.integers(-1000, 1000, 20).astype(np.int32)
     given: list[Array] = [x, weights, bias, np.full(20, 3e-3, np.float32)]
     conv = IntegerConv("float", 3, scale=0.5, strides=(1, stride), pads=(pads,) * 4)
     site = make_site(conv, given, machine, (1, 2, 3), Ask(blocked=True, surplus=pads))
     assert any("dot4_lane3(" in show(step.kernel) for step in conv.lower(site)) == (stride == 1)
+    assert any("dot4_lane2(" in show(step.kernel) for step in conv.lower(site)) == (
+        stride == 1 or (stride == 2 and shape[-1] % 2 == 0)  # of 13 columns the last one is read, too
+    )
     (got,) = run_site(conv, site, given)
     np.testing.assert_array_equal(got, conv.evaluate(given)[0])
+
+
+@pytest.mark.parametrize("inputs", [48, 52])
+@pytest.mark.parametrize("zero", [0, 5])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_rows_of_arm_are_words_of_vectors(dtype: type, zero: int, inputs: int) -> None:
+    """Sixteen channels of a row are loaded at a time, of which products take one word after the other."""
+    machine, rng = find("aarch64-dotprod").machine, np.random.default_rng(3)
+    x, weights = (rng.integers(-128, 128, each).astype(np.int8) for each in ((11, inputs), (22, inputs)))
+    bias, factors = rng.integers(-999, 999, 22).astype(np.int32), np.full(22, 2e-3, np.float32)
+    given: list[Array] = [x.astype(dtype), weights, bias, factors]
+    gemm = IntegerGemm("float", 3, scale=0.5, w_zero=zero)
+    site = make_site(gemm, given, machine, (1, 2, 3))
+    assert any("dot4_lane3(" in show(step.kernel) for step in gemm.lower(site)) == (inputs % 16 == 0)
+    (got,) = run_site(gemm, site, given)
+    np.testing.assert_array_equal(got, gemm.evaluate(given)[0])

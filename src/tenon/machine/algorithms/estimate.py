@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tenon.machine.kernels import lane_products
+from tenon.machine.kernels import lane_products, word_products
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import EXCHANGED, deal
@@ -18,17 +18,18 @@ from tenon.network.graph.types import DType
 class Arithmetic:
     """Time of a step of the inner loop in multiply-adds of f32: of a product of vectors, and of widening a vector of
     weights and a broadcast value before.  A product takes ``operands`` vectors of weights, and as many values;
-    ``half``: products are of f16."""
+    ``lanes``: what a machine of which a product may take one lane of a vector can take them of (``F32``, ``F16``, and
+    bytes by ``word_products``)."""
 
     product: float = 1.0
     weight: float = 0.0
     value: float = 0.0
     operands: int = 1
-    half: bool = False
+    lanes: str = ""
 
 
 IN_F32 = Arithmetic()
-_IN_F16 = Arithmetic(half=True)
+_BY_F32, _BY_F16 = "f32", "f16"
 
 _WIDENED = 1.0
 """Two instructions; one runs on a port that the multiplies leave idle."""
@@ -50,9 +51,10 @@ def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
     if s.pairs(machine):
         return Arithmetic(pair_time(machine))
     if s.halves(machine):
-        return _IN_F16
+        return Arithmetic(lanes=_BY_F16)
     weight = _WIDENED_BYTE if s.weights is DType.I8 else _WIDENED * (s.weights in NARROW)
-    return Arithmetic(1.0, weight, _WIDENED * (s.x.dtype in NARROW))
+    narrow = s.x.dtype in NARROW
+    return Arithmetic(1.0, weight, _WIDENED * narrow, lanes="" if narrow else _BY_F32)
 
 
 def steps(s: Conv, machine: Machine) -> int:
@@ -64,7 +66,9 @@ def steps(s: Conv, machine: Machine) -> int:
 def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> float:
     """Time of one step of the inner loop: ``positions * vecs`` multiply-adds, ``vecs`` weight loads and
     ``positions`` broadcasts, which a machine may fold into the multiply-add."""
-    loads: float = a.operands * (vecs + positions)
+    words = a.lanes in (word_products.POSITIONS, word_products.CHANNELS)
+    values = word_products.loads(positions, a.lanes) if words else positions
+    loads: float = a.operands * (vecs + values)
     if not machine.folds_broadcast:
         loads *= 1.1
     # More than two weights at a time leave the compiler less room; measured 2 % a vector.
@@ -80,9 +84,10 @@ def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) ->
 
 
 def fits_by_lane(positions: int, vecs: int, machine: Machine, a: Arithmetic) -> bool:
-    """The same where a multiply-add takes a lane of a vector, if there are such products in this arithmetic."""
-    plain = machine.by_lane and a in (IN_F32, _IN_F16)
-    return not plain or lane_products.fits(machine, positions, vecs, half=a.half)
+    """The same where a product takes a lane of a vector, if there are such products in this arithmetic."""
+    if a.lanes in (_BY_F32, _BY_F16):
+        return not machine.by_lane or lane_products.fits(machine, positions, vecs, half=a.lanes == _BY_F16)
+    return not a.lanes or word_products.fits(machine, positions, vecs, a.lanes)
 
 
 # ------------------------------------------------------------------------------------------ memory and threads

@@ -22,7 +22,7 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.direct import Direct, InnerLoop, best_tiles, estimate
 from tenon.machine.algorithms.estimate import Arithmetic
-from tenon.machine.kernels import integer_conv, integer_depthwise
+from tenon.machine.kernels import integer_conv, integer_depthwise, word_products
 from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
@@ -70,7 +70,8 @@ class IntegerDirect(Algorithm):
         """The inner loop, as if the weights allowed the best products of the machine."""
         channels = -(-s.x.channels // s.groups)
         if integer_conv.in_fours(s, machine):
-            return InnerLoop(max(1, s.taps * -(-channels // 4)), _fours(machine), FINISH)
+            words = "" if integer_conv.by_taps(s, machine) else word_products.words_of(s, machine)
+            return InnerLoop(max(1, s.taps * -(-channels // 4)), replace(_fours(machine), lanes=words), FINISH)
         return InnerLoop(max(1, s.taps * channels), Arithmetic(1.0, 1.0, 1.0), FINISH)
 
     def settled(self, wanted: Conv, s: Conv, machine: Machine) -> OutputTile:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
-from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, op, reduce_lanes, select
 from tenon.machine.kernels import conv as dense
+from tenon.machine.kernels import word_products
 from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
@@ -25,6 +26,7 @@ from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tiles_of_runs import tiles_of_runs
 from tenon.machine.kernels.widened_results import WidenedResult
+from tenon.machine.kernels.word_products import CHANNELS, POSITIONS, WORDS, by_channels
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
@@ -132,12 +134,14 @@ class IntegerConv:
         own = self.conv.x.dtype
         return own if not self.fours(machine) or own in machine.fours else next(iter(machine.fours))
 
-    def takes_words(self, machine: Machine) -> bool:
-        """Whether products take a word each of vectors, of the four channels of neighbouring positions."""
-        own = machine.fours.get(self.conv.x.dtype)
-        words = own is not None and own.operation == "dot4_signed" and machine.lanes == 4 and machine.registers >= 32
-        close = self.conv.stride[1] == 1 and self.conv.x.block == 4 and not by_taps(self.conv, machine)
-        return words and close and self.fours(machine) and not (self.weight_zero or machine.cut_short)
+    def words_of(self, machine: Machine) -> str:
+        """What the words of a vector of activations are of, of which products take one each, or nothing
+        (``word_products``)."""
+        if not self.fours(machine) or by_taps(self.conv, machine):
+            return ""
+        words = word_products.words_of(self.conv, machine)
+        # Vectors of positions reach past those that are wanted; sums of inputs are of single words.
+        return "" if words == POSITIONS and (self.weight_zero or machine.cut_short) else words
 
     def shifted(self, machine: Machine) -> int:
         """What is added to activations before they are multiplied, so that they are of that type."""
@@ -276,7 +280,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     cut = runs(c, machine, tile.vecs)
     deep = c.x.block // (4 if s.fours(machine) else 2 if s.nibbles else 1)
     shapes = [(r.iterations, r.blocks, *c.kernel, deep, r.width) for r in cut]
-    parts, ws = begin(k, s, shapes, machine, in_rows=s.takes_words(machine))
+    parts, ws = begin(k, s, shapes, machine, in_rows=s.words_of(machine) == POSITIONS)
     for r, w, at, size in tiles_of_runs(k, c, machine, tile, ws):
         _tile(parts, r, w, at, size)
     return k.done()
@@ -294,25 +298,34 @@ def _tile(
         with k.unroll("t", r.vecs) as v:
             bias = p.b.vec(r.lanes)[first // r.lanes + v]
             acc[i, j, v] = bias if zero is None else bias + zero
-    flip = p.flip(r.lanes) if p.fours else None
+    flip, words = p.flip(r.lanes) if p.fours else None, p.s.words_of(p.machine)
     for start, blocks, channels in dense._depths(s, r):
         channels = -(-channels // 4) if p.fours else channels
         halves = 2 if p.s.nibbles else 1
         deep = -(-channels // halves)
-        unroll = next(u for u in range(min(p.machine.unroll, deep), 0, -1) if deep % u == 0)
-        with (
-            k.loop("c", blocks) as c,
-            k.loop("ky", s.kernel[0]) as ky,
-            k.loop("kx", s.kernel[1]) as kx,
-            k.loop("ci", deep // unroll) as ci,
-            k.unroll("u", unroll) as u,
-        ):
-            row, block = ci * unroll + u, c + start
-            stored = [w.vec(r.lanes)[o, block, ky, kx, row, v] for v in range(r.vecs)]
-            for half in range(halves):
-                weights = [k.let(f"w{v}", p.weight(byte, half)) for v, byte in enumerate(stored)]
-                place = (n, block + o * r.step + r.first, top, left, row * halves + half)
-                _multiply_add(p, acc, weights, place, (ky, kx), (height, width), flip)
+        together = words == CHANNELS and r.lanes == WORDS and deep % WORDS == 0
+        most = WORDS if together else p.machine.unroll
+        unroll = next(u for u in range(min(most, deep), 0, -1) if deep % u == 0)
+        # Steps of one word are too short for a loop.
+        each = 4 if words == POSITIONS and s.taps == 1 else 1
+        for begin, rounds, several in segments(blocks, each):
+            with (
+                k.loop("c", rounds) as c,
+                k.unroll("b", several) as next_block,
+                k.loop("ky", s.kernel[0]) as ky,
+                k.loop("kx", s.kernel[1]) as kx,
+                k.loop("ci", deep // unroll) as ci,
+                k.unroll("u", 1 if together else unroll) as u,
+            ):
+                row, block = ci * unroll + u, c * several + next_block + (begin + start)
+                if together:
+                    _by_channels(p, acc, w, (n, o, block, ky, kx), (top, left, ci), r, flip)
+                    continue
+                stored = [w.vec(r.lanes)[o, block, ky, kx, row, v] for v in range(r.vecs)]
+                for half in range(halves):
+                    weights = [k.let(f"w{v}", p.weight(byte, half)) for v, byte in enumerate(stored)]
+                    place = (n, block + o * r.step + r.first, top, left, row * halves + half)
+                    _multiply_add(p, acc, weights, place, (ky, kx), (height, width), flip)
     with k.unroll("p", height) as i, k.unroll("q", width) as j, k.unroll("t", r.vecs) as v:
         p.store(n, first + v * r.lanes, top + i, left + j, r.lanes, acc[i, j, v])
 
@@ -373,14 +386,39 @@ def _multiply_add(
     """One input channel through one tap into the whole tile; ``place`` is (image, block, row, column, channel)."""
     k, s, (n, block, top, left, channel) = p.k, p.s.conv, place
     lanes = weights[0].type.lanes
-    if p.s.takes_words(p.machine):
-        _multiply_words(p, acc, weights, place, tap, size)
+    if p.s.words_of(p.machine) == POSITIONS:
+        _multiply_words(p, acc, weights, place, tap, size, flip)
         return
     with k.unroll("p", size[0]) as i, k.unroll("q", size[1]) as j:
         row, col = read_at(s, (top + i, left + j), tap)
         value = k.let("v", p.value(p.x[n, block, row, col, channel], lanes, flip))
         for t, weight in enumerate(weights):
             acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
+
+
+def _by_channels(
+    p: IntegerConvContext,
+    acc: Tensor,
+    w: Tensor,
+    at: tuple[Index, Index, Index, Index, Index],
+    place: tuple[Index, Index, Index],
+    r: GroupRun,
+    flip: Expr | None,
+) -> None:
+    """Sixteen channels through one tap into the whole tile; ``at`` is (image, group of output channels, block, row and
+    column of the tap), ``place`` the first row and column of results, and the number of the channels' vector."""
+    k, s, (n, o, block, ky, kx), (top, left, four) = p.k, p.s.conv, at, place
+
+    def value(i: Index, j: Index) -> Expr:
+        row, col = read_at(s, (top + i, left + j), (ky, kx))
+        own = p.x.vec(WORDS)[n, block + o * r.step + r.first, row, col, four]
+        return own if flip is None else op("xor", own, flip)
+
+    def weights(row: Index) -> list[Expr]:
+        return [k.let(f"w{v}", w.vec(r.lanes)[o, block, ky, kx, row, v]) for v in range(r.vecs)]
+
+    size = (acc.buffer.shape[0].const, acc.buffer.shape[1].const)
+    by_channels(k, acc, size, [partial(weights, four * WORDS + u) for u in range(WORDS)], value)
 
 
 def _multiply_words(
@@ -390,20 +428,23 @@ def _multiply_words(
     place: tuple[Index, Index, Index, Index, Index],
     tap: tuple[Index, Index],
     size: tuple[int, int],
+    flip: Expr | None,
 ) -> None:
-    """The same by words of vectors of four positions; those that are left are loaded one by one."""
+    """The same by words of vectors of four columns; positions that are left are loaded one by one."""
     k, s, (n, block, top, left, _) = p.k, p.s.conv, place
-    lanes = weights[0].type.lanes
+    lanes, each = weights[0].type.lanes, WORDS // s.stride[1]
     with k.unroll("p", size[0]) as i:
-        for first in range(0, size[1], 4):
+        for first in range(0, size[1], each):
             row, col = read_at(s, (top + i, left + first), tap)
-            if size[1] - first >= 4:
-                four = k.let("v", Load(p.x.buffer, (n, block, row, col), Type(DType.Q8, 4)))
-                for j in range(4):
+            if size[1] - first >= each:
+                words = Load(p.x.buffer, (n, block, row, col), Type(DType.Q8, 4))
+                four = k.let("v", words if flip is None else op("xor", words, flip))
+                for j in range(each):
                     for t, weight in enumerate(weights):
-                        acc[i, first + j, t] = op(f"dot4_lane{j}", acc[i, first + j, t], weight, four)
+                        lane = f"dot4_lane{j * s.stride[1]}"
+                        acc[i, first + j, t] = op(lane, acc[i, first + j, t], weight, four)
                 continue
             for j in range(first, size[1]):
-                value = k.let("v", broadcast(p.x[n, block, row, col + j - first], lanes))
+                value = k.let("v", p.value(p.x[n, block, row, col + (j - first) * s.stride[1]], lanes, flip))
                 for t, weight in enumerate(weights):
                     acc[i, j, t] = p.multiply_add(acc[i, j, t], value, weight)
