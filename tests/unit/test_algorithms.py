@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from lowered import MACHINES, make_site, run_site, settle
 from tenon.machine.algorithms import registry
 from tenon.machine.algorithms.base import Algorithm, Limits, Problem, Step, Weights
-from tenon.machine.algorithms.direct import Direct
+from tenon.machine.algorithms.direct import Direct, best_tiles
+from tenon.machine.algorithms.estimate import step_time
 from tenon.machine.algorithms.integers import IntegerDirect
 from tenon.machine.algorithms.registry import ALGORITHMS, EVERY, candidates, packed_alike, parse
 from tenon.machine.algorithms.winograd import ERROR, Winograd
@@ -32,7 +33,7 @@ from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.isa.warpgroups import WGMMA_F16
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
-from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.winograd import in_phases
@@ -321,3 +322,14 @@ def test_new_algorithm_class_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> 
         assert op.lower(make_site(op, arrays, MACHINE, (1,)))[0].kernel.name.startswith("conv1x1")
     finally:
         registry._sorted.cache_clear()
+
+
+def test_tiles_of_floats_hide_latency_in_16_registers() -> None:
+    """With AVX2 twelve sums, two weights and a value: a multiply-add of eight sums waits for the one before."""
+    row = Image(1, 192, 1, 192, 192)
+    s = Conv(row, replace(row, channels=768, block=768))
+    machine = find("x86-64-avx2").machine
+    assert best_tiles(s, machine, 1) == [OutputTile(1, 6, 2)]
+    assert best_tiles(s, replace(machine, fused=False), 1)[0] != OutputTile(1, 6, 2)
+    of_eight, of_twelve = (step_time(n, 2, machine) / (2 * n) for n in (4, 6))
+    assert 1.1 < of_eight / of_twelve < 1.15

@@ -74,13 +74,20 @@ def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F3
     # More than two weights at a time leave the compiler less room; measured 2 % a vector.
     widened = a.operands * (vecs * a.weight + positions * a.value)
     adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + widened
-    return max(adds, loads, machine.chains) + 0.04 * loads
+    waits = max(adds, machine.chains)
+    if machine.fused and a == IN_F32:
+        # With hardly more sums than hide the latency, not every multiply-add is issued when it could be: 8 take 9.1 to
+        # 9.4 of the time of one among many, 10 take 10.6, 12 take 12.1.
+        waits = (adds**5 + machine.chains**5) ** 0.2
+    return max(waits, loads) + 0.04 * loads
 
 
 def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) -> bool:
-    """Do accumulators, weights and a broadcast value for each operand stay in registers, with one to spare?"""
+    """Do accumulators, weights and a broadcast value for each operand stay in registers, with one to spare, and one for
+    a product that is not added by the same instruction?"""
     folded = machine.folds_broadcast and vecs == a.operands == 1
-    return positions * vecs + a.operands * (vecs + (not folded)) <= machine.registers - 2
+    free = machine.registers - (1 if machine.fused and a == IN_F32 else 2)
+    return positions * vecs + a.operands * (vecs + (not folded)) <= free
 
 
 def fits_by_lane(positions: int, vecs: int, machine: Machine, a: Arithmetic) -> bool:

@@ -22,6 +22,7 @@ class Machine:
     registers: int = 16
     block: int = 4
     folds_broadcast: bool = False  # a multiply-add can take one lane from memory and spread it
+    fused: bool = False  # few registers, but none for a product of f32 that the same instruction adds
     by_lane: bool = False  # a multiply-add of floats can take one lane of a vector
     prefetch: bool = False
     cut_short: bool = False  # kernels may compute only the first positions of their results (kernel_ir.clip)

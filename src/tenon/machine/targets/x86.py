@@ -32,7 +32,16 @@ SSE2 = Target(
 )
 AVX2 = Target(
     "x86-64-avx2",
-    Machine(lanes=8, registers=16, block=8, prefetch=True, nearest=True, products=(*_PAIRS, DOT8_SMALL), memory=1.75),
+    Machine(
+        lanes=8,
+        registers=16,
+        block=8,
+        fused=True,
+        prefetch=True,
+        nearest=True,
+        products=(*_PAIRS, DOT8_SMALL),
+        memory=1.75,
+    ),
     _LINUX,
     "x86_64_v3",
     about="x86-64 with AVX2 and FMA",
@@ -45,7 +54,7 @@ TARGETS = (
     AVX2,
     Target(
         "x86-64-avx2-vnni",
-        Machine(lanes=8, registers=16, block=8, prefetch=True, nearest=True, products=_VNNI, memory=1.75),
+        Machine(lanes=8, registers=16, block=8, fused=True, prefetch=True, nearest=True, products=_VNNI, memory=1.75),
         _LINUX,
         "x86_64_v3+avxvnni",
         about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
