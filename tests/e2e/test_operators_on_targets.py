@@ -324,18 +324,37 @@ def test_panels_of_weights_in_blocks(target: str) -> None:
     assert_equal(records, row)
 
 
-@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
-def test_weights_in_blocks_by_products_of_halves_of_words(target: str) -> None:
-    """To the bit, all formats: one row and several, and panels that are not full; and all numbers of f16 as f32."""
-    skip_without_device(target)
-    row, records, units = find(target), list[Launched](), ("dot2_i16", "dot16")
+def products_of_all_formats(row: Target) -> list[Launched]:
+    """Products by weights in blocks, of one row and of several, and of panels that are not full."""
+    records = list[Launched]()
     for form, (rows, outputs) in itertools.product(FORMATS.values(), ((1, 7), (3, 4))):
         case = Case(BlockMatMul(form.name), quantised_case(rows, form.span, outputs, form), (3,), label=form.name)
         records += recorded(case, row.machine)
+    return records
+
+
+_HALVES = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+ALL_HALVES = Case(Cast(to="f32"), (_HALVES[~np.isnan(_HALVES)],), label="f16")
+
+
+def test_weights_in_blocks_by_the_relaxed_product_of_webassembly() -> None:
+    """To the bit, all formats, those of at most six bits by it; and all numbers of f16 as f32."""
+    skip_without_device("wasm32-relaxed")
+    row = find("wasm32-relaxed")
+    records = products_of_all_formats(row)
+    small = sum(form.bits <= 6 for form in FORMATS.values())
+    assert sum("dot8_small" in str(each.kernel) for each in records) == 2 * small
+    assert_equal([*records, *recorded(ALL_HALVES, row.machine)], row)
+
+
+@pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
+def test_weights_in_blocks_by_products_of_halves_of_words(target: str) -> None:
+    """To the bit, all formats, and all numbers of f16 as f32."""
+    skip_without_device(target)
+    row, units = find(target), ("dot2_i16", "dot16")
+    records = products_of_all_formats(row)
     assert sum(any(unit in str(each.kernel) for unit in units) for each in records) == 2 * len(FORMATS)
-    halves = np.arange(1 << 16).astype(np.uint16).view(np.float16)
-    records += recorded(Case(Cast(to="f32"), (halves[~np.isnan(halves)],), label="f16"), row.machine)
-    assert_equal(records, row)
+    assert_equal([*records, *recorded(ALL_HALVES, row.machine)], row)
 
 
 def _bf16(rng: np.random.Generator, count: int) -> Array:

@@ -6,9 +6,10 @@ that the even and the odd bytes of every word are widened to i16 and multiplied 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from tenon.machine.isa.base import Portable, Primitive, ProductUnit
+from tenon.machine.isa.base import Form, Portable, Primitive, ProductUnit
 from tenon.network.graph.dtype import DType
 
 _TAKES = "{V} acc, {V} a, {V} b"
@@ -46,6 +47,13 @@ def in_order(name: str, product: str, register: str) -> str:
     wall = f'  __asm__("" : "+{register}"(acc));\n'
     adds = "".join(f"  acc = ({{V}})(({{U}})acc + ({{U}}){each});\n{wall}" for each in (even, odd))
     return f"{_WORDS}{_LEFT[name]}{adds}  return acc;"
+
+
+def moved_bytes(condition: str) -> Iterator[Form]:
+    """Bytes moved by four bits, where instructions move bytes of vectors of 16."""
+    for name, way in (("bytes_left4", "<<"), ("bytes_right4", ">>")):
+        text = f"typedef unsigned char bytes __attribute__((vector_size(16)));\n  return ({{V}})((bytes)a {way} 4);"
+        yield Form(name, 4, condition, text)
 
 
 def _byte(word: Any, i: int, *, signed: bool) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenon.machine.isa.base import PRODUCT_ALONE, Form, Portable, Primitive
+from tenon.machine.isa.byte_products import moved_bytes
 from tenon.network.graph.dtype import DType
 
 _NEON_WORDS = (
@@ -81,12 +82,6 @@ def _by_lanes() -> Iterator[Form]:
         yield Form(f"dot4_lane{lane}", 4, "defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)", dot)
 
 
-def _moved_bytes() -> Iterator[Form]:
-    for name, way in (("bytes_left4", "<<"), ("bytes_right4", ">>")):
-        text = f"typedef unsigned char bytes __attribute__((vector_size(16)));\n  return ({{V}})((bytes)a {way} 4);"
-        yield Form(name, 4, "defined(__ARM_NEON)", text)
-
-
 _BY_LANE = (
     "union {{ {V} v; int8_t s[4 * {N}]; }} x = {{ a }}, y = {{ b }};\n"
     "  for (int i = 0; i < 4 * {N}; i++) acc[i / 4] += x.s[i] * y.s[%d + i %% 4];\n"
@@ -105,7 +100,7 @@ _NEAREST = '{I} r;\n  __asm__("fcvtns %0.4s, %1.4s" : "=w"(r) : "w"(a));\n  retu
 FORMS = (
     *_dot4(),
     *_by_lanes(),
-    *_moved_bytes(),
+    *moved_bytes("defined(__ARM_NEON)"),
     _table(),
     Form("sqrdmulh", 4, "defined(__aarch64__)", _SQRDMULH, DType.I32),
     Form("sqrdmulh", 4, _HAS_VQRDMULH, _VQRDMULH, DType.I32),  # Helium has it, too

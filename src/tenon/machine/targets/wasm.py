@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
+from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED, DOT8_SMALL
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Product, Target
 from tenon.machine.targets.runner import Wasmtime
@@ -25,8 +25,9 @@ TARGETS = (
     replace(
         _SIMD,
         name="wasm32-relaxed",
+        machine=replace(_SIMD.machine, products=(*_SIMD.machine.products, DOT8_SMALL)),
         cpu="generic+simd128+relaxed_simd",
-        about="WebAssembly with relaxed SIMD, as far as the compiler uses it",
+        about="WebAssembly with relaxed SIMD: language models of 4 to 6 bits multiply four bytes at a time",
         tier=2,
     ),
     replace(

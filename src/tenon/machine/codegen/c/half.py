@@ -27,6 +27,14 @@ _CLANG_F16 = (
 _VFP = "defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && defined(__ARM_FEATURE_FMA)"
 """VFPv4 and what came after it."""
 _GCC_F16 = "defined(__GNUC__) && !defined(__clang__) && defined(__F16C__)"
+_BY_PRODUCT = (
+    "typedef short halves __attribute__((vector_size(2 * {N})));\n"
+    "  typedef int whole __attribute__((vector_size(4 * {N})));\n"
+    "  const {U} u = ({U})__builtin_convertvector((halves)a, whole) << 13 & 0x8fffe000;\n"
+    "  const {U} special = ({U})((u & 0x0f800000) == 0x0f800000);\n"
+    "  return ({F})(({U})(({F})u * 0x1p112f) | (special & 0x7f800000));"
+)
+"""f16 as f32 for vectors that do not take subnormal numbers for zeros: the exponent is in its place, less by 112."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,10 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
                     "  return r.f;",
                 ),
             ),
-            0: ((_CLANG_F16, _HALF_TYPE + "return __builtin_convertvector((half)a, {F});"),),
+            0: (
+                (_CLANG_F16, _HALF_TYPE + "return __builtin_convertvector((half)a, {F});"),
+                ("defined(__wasm_simd128__)", _BY_PRODUCT),
+            ),
             8: (
                 (
                     _GCC_F16,
