@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenon.machine.kernels import lane_products, word_products
 from tenon.machine.kernels.conv import Conv
@@ -26,6 +26,11 @@ class Arithmetic:
     value: float = 0.0
     operands: int = 1
     lanes: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether products are of f32, none of which is widened before."""
+        return replace(self, lanes="") == IN_F32
 
 
 IN_F32 = Arithmetic()
@@ -75,7 +80,7 @@ def step_time(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F3
     widened = a.operands * (vecs * a.weight + positions * a.value)
     adds = positions * vecs * (1 + 0.02 * max(0, vecs - 2)) * a.product + widened
     waits = max(adds, machine.chains)
-    if machine.fused and a == IN_F32:
+    if machine.fused and a.plain:
         # With hardly more sums than hide the latency, not every multiply-add is issued when it could be: 8 take 9.1 to
         # 9.4 of the time of one among many, 10 take 10.6, 12 take 12.1.
         waits = (adds**5 + machine.chains**5) ** 0.2
@@ -86,7 +91,7 @@ def fits(positions: int, vecs: int, machine: Machine, a: Arithmetic = IN_F32) ->
     """Do accumulators, weights and a broadcast value for each operand stay in registers, with one to spare, and one for
     a product that is not added by the same instruction?"""
     folded = machine.folds_broadcast and vecs == a.operands == 1
-    free = machine.registers - (1 if machine.fused and a == IN_F32 else 2)
+    free = machine.registers - (1 if machine.fused and a.plain else 2)
     return positions * vecs + a.operands * (vecs + (not folded)) <= free
 
 
