@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import Any
 
@@ -18,13 +16,13 @@ import pytest
 import tenon
 from embedding_models import SHAPES
 from embedding_models import folder as embedding_folder
+from http_server import serving
 from tenon.runtime.generation.generator import Generation, Generator
 from tenon.speech import Embedder
 from text_models import Weights, byte_pairs, vocabulary_size, written_model
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("starlette")
-uvicorn = pytest.importorskip("uvicorn")
 
 PROMPT = "the cat sat on the"
 MESSAGES = [{"role": "user", "content": "the cat"}]
@@ -50,21 +48,6 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedder]:
     path, _ = embedding_folder(tmp_path_factory.mktemp("embedding"))
     with tenon.open(tenon.compile(path / "model.onnx", shapes=SHAPES, no_tuning=True)) as engine:
         yield Embedder(engine)
-
-
-@contextmanager
-def serving(served: Any) -> Iterator[int]:
-    """The port at which an application answers."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(served, log_level="warning", access_log=False))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
 
 
 def asked(port: int, path: str, body: Any = None, method: str = "") -> tuple[int, bytes]:

@@ -71,7 +71,7 @@ def has_tower(source: ModelArgument) -> bool:
 @contextmanager
 def opened_tower(source: ModelArgument, options: Mapping[str, Any], threads: Threads) -> Iterator[Engine]:
     """The tower of images of a model.  Raises InputError for a bundle without one."""
-    changed = {name: value for name, value in options.items() if name not in ("context", "cache_type")}
+    changed = {name: value for name, value in options.items() if name not in ("context", "cache_type", "sequences")}
     if source.weights is not None and (source.bundle or source.model.lower().endswith(".gguf")):
         tower = ModelArgument(source.weights)
         own = {"preprocess": options.get("preprocess")} if tower.bundle else changed

@@ -39,7 +39,9 @@ def decoder_shapes(
         raise InputError(f"{graph.source or graph.name}: it is no language model that predicts tokens")
     room = context or min(text.context or CONTEXT, CONTEXT)
     together = text.image.together if text.image is not None else 0
-    most = min(max(chunk or CHUNK, together), max(room // 2, 1))
+    # beside the rows of an image, which one run takes, there is a token of each other sequence
+    longest = max(chunk or CHUNK, together + sequences - 1 if together else 0)
+    most = min(longest, max(room // 2, 1))
     if room < 2 or most < 1:
         raise InputError(f"context={room}: the caches need room for two tokens at least")
     names = _dimensions(graph, text.ports["tokens"])

@@ -78,6 +78,10 @@ class Decoder:
         logits = next(t for t in self.engine.manifest.outputs if t.name == self._logits)
         return logits.shape[-1]
 
+    def read_images(self, images: ImageRows) -> None:
+        """Take the rows of images that tokens behind the vocabulary stand for."""
+        self.images = images
+
     def reset(self) -> None:
         """Forget all tokens."""
         if self._only_caches:
@@ -128,22 +132,13 @@ class Decoder:
 
     def _whole(self, tokens: Sequence[int], end: int) -> int:
         """``end``, or where the rows of an image begin that it is among."""
-        if self.images is None or not self._together or end == len(tokens):
-            return end
-        block = self.images.block(tokens[end], self._together)
-        while end and block >= 0 and self.images.block(tokens[end - 1], self._together) == block:
-            end -= 1
-        return end
+        return end if self.images is None else self.images.whole(tokens, end, self._together)
 
     def _sights(self, tokens: Sequence[int], past: int) -> Array:
         """How many tokens each token sees, i64 [n]."""
-        seen = np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
-        if self.images is not None:
-            blocks = [self.images.block(token, self._together) for token in tokens]
-            for i in range(len(tokens) - 2, -1, -1):
-                if blocks[i] >= 0 and blocks[i] == blocks[i + 1]:
-                    seen[i] = seen[i + 1]
-        return seen
+        if self.images is None:
+            return np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
+        return self.images.sights(tokens, past, self._together)
 
     def _fitting(self, count: int) -> int:
         """The number of tokens of the next run: of ``count``, as many as an entry point takes behind those before."""

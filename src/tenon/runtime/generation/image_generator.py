@@ -12,7 +12,6 @@ from tenon.errors import InputError, ModelError
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import ImageText
 from tenon.runtime.engine import Engine
-from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.generation.generator import Generator, Prompt
 from tenon.runtime.generation.image_messages import as_texts, images_of
 from tenon.runtime.generation.image_reader import ImageFeatures, ImageReader
@@ -36,14 +35,10 @@ class ImageGenerator(Generator):
         name = self.text.ports.get("image")
         if name is None or self.text.image is None:
             raise InputError(f"'{self.engine.name}' is no language model that reads images")
-        if not isinstance(self._decoder, Decoder):
-            raise InputError(
-                f"'{self.engine.name}' reads images of one text at a time: leave out sequences (--sequences)"
-            )
         self._image: ImageText = self.text.image
         self._reader = None if tower is None else ImageReader(tower, self._image)
         self._known = ImageRows(self._decoder.vocabulary, self.engine.inputs[name].shape[-1])
-        self._decoder.images = self._known
+        self._decoder.read_images(self._known)
         self._looked, self._reading = list[ImageFeatures](), Lock()
         self._row = self.tokenizer.number(self._image.row) if self._image.row else None
 
@@ -82,8 +77,7 @@ class ImageGenerator(Generator):
                 f"the prompt has {len(tokens)} tokens, and the caches have room for {self.context}: shorten it, or "
                 "compile the model with more (--context, context=...)"
             )
-        self._known.forget(tokens)
-        return tokens
+        return self._known.held(tokens)
 
     def _features(self, photo: Any) -> ImageFeatures:
         if self._reader is None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import sha256
 from threading import Lock
+from weakref import ref
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from tenon.network.graph.dtype import Array
 
 _KEPT = 32
 """Images whose rows are kept, at least."""
+
+
+class _PromptTokens(list[int]):
+    """The tokens of a prompt, which may be referred to weakly."""
 
 
 class ImageRows:
@@ -26,6 +31,7 @@ class ImageRows:
     def __init__(self, vocabulary: int, width: int) -> None:
         self._vocabulary, self._width, self._next = vocabulary, width, vocabulary
         self._images, self._lock = OrderedDict[bytes, tuple[int, Array]](), Lock()
+        self._prompts = list[ref[_PromptTokens]]()
 
     def add(self, rows: Array) -> range:
         """The tokens of an image.  Raises InputError for rows of another width."""
@@ -41,14 +47,20 @@ class ImageRows:
             first = self._images[digest][0]
         return range(first, first + len(rows))
 
-    def forget(self, used: Sequence[int]) -> None:
-        """Forget the oldest images, except those that tokens in ``used`` belong to."""
+    def held(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens, whose images are kept as long as this list is; the oldest of other images are forgotten."""
+        prompt = _PromptTokens(tokens)
         with self._lock:
+            self._prompts = [each for each in self._prompts if each() is not None] + [ref(prompt)]
+            if len(self._images) <= _KEPT:
+                return prompt
+            used = {token for each in self._prompts for token in each() or () if self.is_row(token)}
             for digest, (first, rows) in list(self._images.items()):
                 if len(self._images) <= _KEPT:
-                    return
-                if not any(first <= token < first + len(rows) for token in used):
+                    break
+                if used.isdisjoint(range(first, first + len(rows))):
                     del self._images[digest]
+        return prompt
 
     def is_row(self, token: int) -> bool:
         """Whether a token is a row of an image."""
@@ -68,6 +80,24 @@ class ImageRows:
                 if first <= token < first + len(rows):
                     return np.asarray(rows[token - first])
         raise InputError(f"the token {token} is a row of no image that was given")
+
+    def whole(self, tokens: Sequence[int], end: int, size: int) -> int:
+        """``end``, or where the block of ``size`` rows begins that it is within."""
+        if not size or end >= len(tokens):
+            return end
+        block = self.block(tokens[end], size)
+        while end and block >= 0 and self.block(tokens[end - 1], size) == block:
+            end -= 1
+        return end
+
+    def sights(self, tokens: Sequence[int], past: int, size: int) -> Array:
+        """How many tokens each token behind ``past`` others sees, i64 [n]: of a block of ``size`` rows, all."""
+        seen = np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
+        blocks = [self.block(token, size) for token in tokens] if size else []
+        for i in range(len(blocks) - 2, -1, -1):
+            if blocks[i] >= 0 and blocks[i] == blocks[i + 1]:
+                seen[i] = seen[i + 1]
+        return seen
 
     def block(self, token: int, size: int) -> int:
         """The number of the block of ``size`` rows that a token belongs to; -1 for one of the vocabulary."""

@@ -11,6 +11,7 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, size_ranges
 from tenon.runtime.engine import Engine
+from tenon.runtime.generation.image_rows import ImageRows
 from tenon.runtime.text.tokenizer import common_prefix
 
 SLOTS = "slots"
@@ -26,8 +27,8 @@ class SequenceDecoder:
     """The network of a language model compiled with ``sequences``.
 
     ``tokens`` are, for each slot, those whose keys and values the caches hold; ``room`` is the number of tokens that a
-    slot can hold.  What two sequences begin with is computed once and copied, as long as caches that are rings
-    (``TextModel.rewind``) have what is before the rest.
+    slot can hold; ``images`` are the rows of images, for networks that read them.  What two sequences begin with is
+    computed once and copied, as long as caches that are rings (``TextModel.rewind``) have what is before the rest.
     """
 
     def __init__(self, engine: Engine, text: TextModel) -> None:
@@ -37,6 +38,9 @@ class SequenceDecoder:
         self.room = text.room or self._caches[0].shape[2]
         self._rewind = self.room if text.rewind is None else text.rewind
         self.most = max(_tokens_of(binding) for binding in engine.manifest.every_binding())
+        self._image, self._seen = (text.ports.get(role, "") for role in ("image", "seen"))
+        self._together = text.image.together if text.image is not None else 0
+        self.images: ImageRows | None = None
         self.tokens = [list[int]() for _ in range(self.count)]
         self._reached = [0] * self.count
         engine.reset()
@@ -50,6 +54,7 @@ class SequenceDecoder:
         """How many of ``tokens`` a slot holds at the beginning; at least one is left for the next run.  None where
         rings have lost what is before the rest."""
         count = max(0, min(common_prefix(self.tokens[slot], tokens), len(tokens) - 1))
+        count = count if self.images is None else self.images.whole(tokens, count, self._together)
         return count if self._reached[slot] - count <= self._rewind else 0
 
     def place(self, tokens: Sequence[int], free: Sequence[int]) -> tuple[int, int]:
@@ -70,6 +75,24 @@ class SequenceDecoder:
         self._reached[slot] = self._reached[slot] if count else 0
         return slot, count
 
+    def read_images(self, images: ImageRows) -> None:
+        """Take the rows of images that tokens behind the vocabulary stand for.
+
+        Raises InputError where no run has room for the rows that see one another and a token of each other text.
+        """
+        if self._together and self._together + self.count - 1 > self.most:
+            raise InputError(
+                f"the {self._together} rows of an image and a token of each other text belong to one run of "
+                f"'{self.engine.name}', which has {self.most}: compile the model with more context (--context)"
+            )
+        self.images = images
+
+    def fitting(self, tokens: list[int], left: int) -> list[int]:
+        """As many of the tokens that follow as a run takes that has room for ``left``: not some of the rows of an image
+        that see one another."""
+        end = min(left, len(tokens))
+        return tokens[: end if self.images is None else self.images.whole(tokens, end, self._together)]
+
     def run(self, given: Mapping[int, Sequence[int]]) -> dict[int, Array]:
         """Add tokens behind those of slots, at most ``most`` in all; the logits f32[vocabulary] of each one's last.
 
@@ -87,10 +110,24 @@ class SequenceDecoder:
             rows.append(len(tokens) - 1)
         feeds = {"slots": slots, "positions": positions, "rows": rows}
         arrays = {name: np.array(numbers, np.int64) for name, numbers in feeds.items()}
+        if self._image:
+            width = self.engine.inputs[self._image].shape[-1]
+            none = np.zeros((1, len(tokens), width), np.float32)
+            arrays[self._image] = none if self.images is None else self.images.embeddings(tokens)
+        if self._seen:
+            arrays[self._seen] = np.concatenate(
+                [self._sights(own, len(self.tokens[slot])) for slot, own in given.items()]
+            )
         logits = self.engine.run({"tokens": np.array([tokens], np.int64), **arrays}, copy=False)[self._name][0]
         for slot, own in given.items():
             self.tokens[slot] += own
         return {slot: np.array(row, np.float32) for slot, row in zip(given, logits, strict=True)}
+
+    def _sights(self, tokens: Sequence[int], past: int) -> Array:
+        """How many tokens each token of a sequence sees, i64 [n]."""
+        if self.images is None:
+            return np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
+        return self.images.sights(tokens, past, self._together)
 
 
 def _tokens_of(binding: Binding) -> int:

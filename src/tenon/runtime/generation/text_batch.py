@@ -76,7 +76,7 @@ class TextBatch:
         self._admit()
         given, left = dict[int, list[int]](), decoder.most
         for slot, tokens in sorted(self._given.items(), key=lambda item: len(item[1])):
-            given[slot] = tokens[:left]
+            given[slot] = decoder.fitting(tokens, left)
             left -= len(given[slot])
         given = {slot: tokens for slot, tokens in given.items() if tokens}
         for slot, logits in decoder.run(given).items():

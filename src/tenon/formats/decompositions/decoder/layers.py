@@ -248,7 +248,9 @@ class DecoderLayers:
         none = b.constant(np.array(0, np.int64), "past")
         alone = [self.number(self.past) if self.cached else none]
         before = [b["positions"], None, None, b["slots"]] if self.several else alone
-        if "seen" in b.scope:  # each query by itself: what one sees is not what those before it see and one more
+        if self.several and "seen" in b.scope:
+            before.append(b["seen"])
+        elif "seen" in b.scope:  # each query by itself: what one sees is not what those before it see and one more
             slots = b.add("Mul", b["seen"], b.constant(np.array(0, np.int64), "zero"))
             before = [self.positions(), None, None, slots, b["seen"]]
         return b.add(
