@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from embedding_models import folder as embedding_folder
 from http_server import serving
 from tenon.runtime.generation.generator import Generation, Generator
 from tenon.speech import Embedder
-from text_models import Weights, byte_pairs, vocabulary_size, written_model
+from text_models import Weights, byte_pairs, talking_decoder, vocabulary_size, written_model
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("starlette")
@@ -258,6 +259,17 @@ def test_models(port: int) -> None:
         ("/v1/chat/completions", {"messages": []}, 400, "messages: ", "messages"),
         ("/v1/chat/completions", {"messages": [{"content": "a"}]}, 400, "messages.0.role: ", "messages"),
         ("/v1/chat/completions", {"messages": MESSAGES, "tools": [{}]}, 400, "tools: ", "tools"),
+        ("/v1/chat/completions", {"messages": MESSAGES, "functions": [{}]}, 400, "functions: ", "functions"),
+        ("/v1/chat/completions", {"messages": MESSAGES, "modalities": ["text", "audio"]}, 400, "texts", "modalities"),
+        (
+            "/v1/chat/completions",
+            {"messages": MESSAGES, "response_format": {"type": "json_schema"}},
+            400,
+            "the schema is missing",
+            "response_format",
+        ),
+        ("/v1/completions", {"prompt": [1, 2]}, 400, "and no tokens", "prompt"),
+        ("/v1/completions", {"prompt": [[1], [2]]}, 400, "and no tokens", "prompt"),
         (
             "/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -321,3 +333,28 @@ def test_clients_that_leave_make_room(port: int, generator: Generator) -> None:
     response.read(10)
     connection.close()
     assert answer(port, "/v1/completions", prompt="mat", max_tokens=3)["choices"][0]["text"] == wanted
+
+
+@pytest.mark.parametrize("body", [{"stream": True}, {"stream": True, "n": 2}, {}], ids=["stream", "two", "whole"])
+def test_clients_that_leave_give_their_sequences_back(body: dict[str, Any], tmp_path: Path) -> None:
+    """Long before their texts would end, while others go on."""
+    from tenon.tools.server.app import application
+
+    (tmp_path / "talk.gguf").write_bytes(talking_decoder().file())
+    with tenon.Generator(tmp_path / "talk.gguf", context=2000, sequences=2, no_tuning=True) as model:
+        batch = model._batch
+        assert batch is not None
+        with serving(application(model, "talk")) as number:
+            for _ in range(4):
+                connection = HTTPConnection("127.0.0.1", number, timeout=30)
+                asked_for = {"prompt": "the", "max_tokens": 1900, "temperature": 1, **body}
+                connection.request("POST", "/v1/completions", json.dumps(asked_for).encode())
+                while not batch._active:
+                    time.sleep(0.001)
+                connection.close()
+                left = time.monotonic() + 20
+                while batch._active and time.monotonic() < left:
+                    time.sleep(0.001)
+                assert not batch._active
+                assert max(map(len, batch.decoder.tokens)) < 1500
+            assert answer(number, "/v1/completions", prompt="cat", max_tokens=3)["usage"]["completion_tokens"] == 3

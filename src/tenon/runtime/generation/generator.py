@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator as PyGenerator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -230,7 +231,11 @@ class Generation:
     def __next__(self) -> str:
         return next(self._pieces)
 
-    def _run(self) -> Iterator[str]:
+    def close(self) -> None:
+        """End the text where it is: a place in the caches that it has among other texts is free then."""
+        self._pieces.close()
+
+    def _run(self) -> PyGenerator[str]:
         decoder = self._generator._decoder
         assert isinstance(decoder, Decoder)
         kept = decoder.keep(self.prompt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from threading import RLock
 from typing import Protocol
 from weakref import ref
@@ -43,7 +43,7 @@ class TextBatch:
         self._active = dict[int, ref[BatchedText]]()
         self._given = dict[int, list[int]]()
 
-    def pieces(self, text: BatchedText) -> Iterator[str]:
+    def pieces(self, text: BatchedText) -> Generator[str]:
         """The pieces of a text."""
         with self._lock:
             self._waiting.append(ref(text))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -207,9 +208,10 @@ class _Service:
             with_usage = asked.stream_options is not None and asked.stream_options.include_usage
             events = self._events(generations, answer, with_usage=with_usage)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        async for _ in self._pieces(generations):
-            if await request.is_disconnected():
-                break
+        async with aclosing(self._pieces(generations)) as pieces:
+            async for _ in pieces:
+                if await request.is_disconnected():
+                    break
         choices = [
             answer.choice(each.index, each.completion, self._logprobs(answer, each), each.before)
             for each in generations
@@ -230,20 +232,24 @@ class _Service:
         offset = sum(len(bytes_of(score.token).decode("utf-8", "replace")) for score in scores[:first])
         return text_logprobs(scores[first:], bytes_of, offset)
 
-    async def _pieces(self, choices: Sequence[_Choice]) -> AsyncIterator[tuple[_Choice, str]]:
+    async def _pieces(self, choices: Sequence[_Choice]) -> AsyncGenerator[tuple[_Choice, str]]:
         """The pieces of texts, generated in other threads when it is the request's turn: at the same time if the model
         has several sequences, else one after another."""
         from starlette.concurrency import run_in_threadpool
 
         async with self._turns.turn():
             left = list(choices)
-            while left:
-                for choice in left[: self._generator.sequences]:
-                    piece = await run_in_threadpool(next, choice.generation, None)
-                    if piece is None:
-                        left.remove(choice)
-                    else:
-                        yield choice, piece
+            try:
+                while left:
+                    for choice in left[: self._generator.sequences]:
+                        piece = await run_in_threadpool(next, choice.generation, None)
+                        if piece is None:
+                            left.remove(choice)
+                        else:
+                            yield choice, piece
+            finally:  # who has closed the connection gives the places of the texts back
+                for choice in left:
+                    choice.generation.close()
 
     async def _events(self, choices: Sequence[_Choice], answer: ApiAnswer, *, with_usage: bool) -> AsyncIterator[bytes]:
         """The pieces as server-sent events; an error is one, too, as the answer has begun already."""
@@ -251,10 +257,11 @@ class _Service:
         for choice in choices:
             yield answer.event(choice.before, index=choice.index, first=True)
         try:
-            async for choice, piece in self._pieces(choices):
-                logprobs = self._logprobs(answer, choice, given[choice.index])
-                given[choice.index] = len(choice.completion.scores)
-                yield answer.event(piece, index=choice.index, logprobs=logprobs)
+            async with aclosing(self._pieces(choices)) as pieces:
+                async for choice, piece in pieces:
+                    logprobs = self._logprobs(answer, choice, given[choice.index])
+                    given[choice.index] = len(choice.completion.scores)
+                    yield answer.event(piece, index=choice.index, logprobs=logprobs)
         except TenonError as error:
             yield event(ApiError.of(error).content())
             return

@@ -91,6 +91,9 @@ class TextRequest(BaseModel):
 
     def check(self) -> None:
         """Raises ApiError for what cannot be done."""
+        form = self.response_format
+        if form is not None and form.type == "json_schema" and form.json_schema is None:
+            raise ApiError(400, "response_format.json_schema: the schema is missing", "response_format")
         if self.best_of not in (None, self.n or 1):
             raise ApiError(400, "best_of: all answers are given (n): leave it out", "best_of")
         if self.logit_bias:
@@ -100,7 +103,7 @@ class TextRequest(BaseModel):
 class CompletionRequest(TextRequest):
     """A request for a text that goes on with another one."""
 
-    prompt: str | list[str]
+    prompt: str | list[str] | list[int] | list[list[int]]
     echo: bool = False
     suffix: str | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
@@ -113,6 +116,8 @@ class CompletionRequest(TextRequest):
         super().check()
         if self.suffix:
             raise ApiError(400, "suffix: texts are not filled in between others: leave it out", "suffix")
+        if not isinstance(self.prompt, str) and not all(isinstance(text, str) for text in self.prompt):
+            raise ApiError(400, "prompt: texts are taken, and no tokens", "prompt")
         if not self.texts() or len(self.texts()) * (self.n or 1) > MOST_ANSWERS:
             raise ApiError(400, f"prompt: a request has 1 to {MOST_ANSWERS} answers", "prompt")
         if self.echo and self.logprobs is not None:
@@ -120,7 +125,9 @@ class CompletionRequest(TextRequest):
 
     def texts(self) -> list[str]:
         """The texts to go on with."""
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        return (
+            [self.prompt] if isinstance(self.prompt, str) else [text for text in self.prompt if isinstance(text, str)]
+        )
 
 
 class ImageUrl(BaseModel):
@@ -165,6 +172,8 @@ class ChatRequest(TextRequest):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[Any] | None = None
+    functions: list[Any] | None = None
+    modalities: list[str] | None = None
     tool_choice: Any = None
 
     @property
@@ -177,6 +186,10 @@ class ChatRequest(TextRequest):
             raise ApiError(400, "top_logprobs: it needs logprobs", "top_logprobs")
         if self.tools and self.tool_choice != "none":
             raise ApiError(400, "tools: no tools are called: leave them out", "tools")
+        if self.functions:
+            raise ApiError(400, "functions: no functions are called: leave them out", "functions")
+        if set(self.modalities or ()) - {"text"}:
+            raise ApiError(400, "modalities: answers are texts: leave them out", "modalities")
 
     def limit(self) -> int | None:
         """The most tokens of the answer; None for no limit."""
