@@ -233,7 +233,6 @@ def main() -> None:
         type=int,
         help="of the prompt, by one program for all; else as language models are compiled by default",
     )
-    parser.add_argument("--bf16x3", action="store_true", help="attention as three products of bf16 (AMX)")
     parser.add_argument("--wall", action="store_true", help="no processor time, for machines that are idle")
     given = parser.parse_args()
     if given.write:
@@ -243,8 +242,7 @@ def main() -> None:
         bundle, began = Path(folder) / "model.tenon", process_time()
         sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"} if given.piece else None
         given.piece = given.piece or tokens_of_run(max(numbers), threaded=True)
-        options = {"target": given.target, "threads": max(numbers), "bf16x3": given.bf16x3}
-        made = tenon.compile(given.model, name="model", shapes=sizes, **options)
+        made = tenon.compile(given.model, name="model", target=given.target, threads=max(numbers), shapes=sizes)
         made.save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")
         print(f"file {given.model.stat().st_size:,} B, bundle {bundle.stat().st_size:,} B")

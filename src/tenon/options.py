@@ -250,9 +250,8 @@ class Options:
     rounding of transformed weights and inputs to 16 bits."""
 
     bf16x3: bool = False
-    """On x86 with AMX, convolutions of f32 and attention of several tokens of a language model, with caches of f32, may
-    be computed as three products of bf16.  The error of convolutions is stated with that of Winograd's algorithm;
-    attention changes by up to 1e-4 of its largest result."""
+    """Convolutions of f32 may be computed as three products of bf16, on x86 with AMX: their error is stated with that
+    of Winograd's algorithm."""
 
     max_weights: Annotated[int, least(0)] | None = None
     """Maximum size of the packed weights in bytes; fast algorithms increase it.  Without it they may grow by more than

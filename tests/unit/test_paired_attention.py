@@ -11,12 +11,9 @@ import pytest
 
 import tenon
 from check_kernels import check
-from gguf_models import VOCABULARY, DecoderFile, Variant, logits
 from interpret import interpret
-from lowered import make_site, run_site
 from onnx_models import model, node
 from tenon.machine.algorithms.attention import attends
-from tenon.machine.algorithms.base import Limits
 from tenon.machine.isa.bf16 import DOT2
 from tenon.machine.kernel_ir.parse import parse
 from tenon.machine.kernel_ir.text import show
@@ -29,7 +26,6 @@ from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.targets import find, host_cpu
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
-from tenon.network.ops.cached_attention import CachedAttention
 from tenon.network.ops.head_attention import HeadAttention
 
 BF16 = DType.BF16
@@ -119,45 +115,6 @@ def test_a_read_past_the_keys_is_refused() -> None:
         prove(parse(faulty))
 
 
-CACHED = {
-    "part_of_the_room": (5, 4, 2, 70, 16, 9, 0),
-    "blocks": (37, 6, 2, 160, 32, 77, 0),
-    "room_that_is_no_group": (33, 3, 1, 107, 64, 70, 0),
-    "begin": (40, 4, 4, 96, 16, 0, 0),
-    "all_of_the_room": (20, 4, 1, 64, 48, 44, 0),
-    "window": (20, 4, 2, 70, 16, 31, 13),
-}
-"""Queries, heads, those of keys, room, depth, past and window."""
-
-
-@pytest.mark.parametrize("name", CACHED)
-def test_heads_of_f32_by_three_products(name: str) -> None:
-    length, heads, shared, room, depth, past, window = CACHED[name]
-    rng, cache = np.random.default_rng(2), (1, shared, room, depth)
-    arrays = [rng.standard_normal(dims).astype(np.float32) for dims in ((1, length, heads, depth), cache, cache)]
-    arrays.append(np.array(past))
-    operator, machine = CachedAttention(0.3, window), MACHINES["tiles"]
-    plain = make_site(operator, arrays, machine)
-    site = replace(plain, limits=Limits(bf16x3=True))
-    kernels = [step.kernel for step in operator.lower(site)]
-    assert kernels[-1].name.startswith("paired_attention")
-    assert all(prove(kernel) > 0 and check(show(kernel)) > 0 for kernel in kernels)
-    assert not any("paired" in step.kernel.name for step in operator.lower(plain))
-    assert not any("paired" in step.kernel.name for step in operator.lower(replace(site, machine=MACHINES["pairs"])))
-    (expected,), (got,) = operator.evaluate(arrays), run_site(operator, site, arrays)
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4 * float(np.abs(expected).max()))
-    rounded = [a.astype(BF16.numpy).astype(np.float32) for a in arrays[:3]]
-    (single,) = operator.evaluate([*rounded, arrays[3]])
-    assert np.abs(got - expected).max() < 0.02 * np.abs(single - expected).max()
-
-
-def test_caches_of_other_types_stay_in_f32() -> None:
-    operator, machine = CachedAttention(0.3), MACHINES["tiles"]
-    arrays = [np.zeros((1, 8, 2, 16), np.float32), *np.zeros((2, 1, 2, 40, 16), np.float16), np.array(3)]
-    site = replace(make_site(operator, arrays, machine), limits=Limits(bf16x3=True))
-    assert [step.kernel.name.split("_")[0] for step in operator.lower(site)] == ["attention"]
-
-
 def test_other_sizes_stay_with_other_kernels() -> None:
     machine = MACHINES["tiles"]
     assert attends(BASE, machine)
@@ -211,30 +168,6 @@ def test_networks_in_bf16_use_it(target: str, causal: bool, monkeypatch: pytest.
     with tenon.open(tenon.compile(file)) as engine:
         expected = engine.run(feeds)["y"]
     np.testing.assert_allclose(result, expected, atol=1e-2 * float(np.abs(expected).max()))
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_decoders_use_it_for_prompts(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a prompt, shorter ones than the code is for, too, and then a token; beside the definition in f64."""
-    host = find("x86-64-amx").host
-    assert host is not None
-    if not host_cpu.flags() | _AMX >= host.features:
-        pytest.skip("this processor lacks the vectors of the target")
-    monkeypatch.setattr(host_cpu, "flags", lambda: host.features)
-    model = DecoderFile("llama", key_heads=2)
-    tokens = np.random.default_rng(5).integers(0, VOCABULARY, 141)
-    sizes = [{"length": f"1..{n}", "past": f"0..{200 - n}"} for n in (1, 70)]
-    asked, plain = (
-        tenon.compile(model.file(), name="net", target="x86-64-amx", shapes=sizes, bf16x3=allowed, threads=threads)
-        for allowed in (True, False)
-    )
-    assert "paired_attention" in asked.source
-    assert "paired_attention" not in plain.source
-    right = logits(model, Variant(neighbours=True), tokens.tolist())
-    with tenon.open(asked) as engine:
-        for start, end in ((0, 70), (70, 103), (103, 140), (140, 141)):
-            row = engine.run({"tokens": tokens[None, start:end]})["logits"][0, -1]
-    np.testing.assert_allclose(row, right, rtol=0, atol=1e-4 * float(np.abs(right).max()))
 
 
 def test_products_of_two_tensors_can_end_in_f32() -> None:

@@ -412,7 +412,7 @@ class BundleOptions(RunOptions):
         typer.Option("--max-winograd-error", min=0, help="Largest error, relative to the RMS, that Winograd may add."),
     ] = None
     bf16x3: Annotated[
-        bool, typer.Option("--bf16x3", help="Allow f32 convolutions and attention as three products of bf16 (AMX).")
+        bool, typer.Option("--bf16x3", help="Allow convolutions of f32 as three products of bf16 (x86 with AMX).")
     ] = False
     max_weights: Annotated[
         int | None, typer.Option("--max-weights", min=0, help="Maximum size of the packed weights in bytes.")

@@ -2,15 +2,10 @@
 
 A group has 32 columns, as two tiles of 16.  Keys are turned round: a word has two neighbouring elements of one key.  A
 word of values has those of two keys, n and n + 16 of 32.  What lies beyond the last key is zero.
-
-Numbers of f32 are three of bf16 first (``split_queries``, ``split_keys``): keys and values rounded, what is left of
-them, and rounded again; queries rounded twice, and what is left of them.  Products of these add up to those of the f32
-but for low by low (``kernels.tile_splits``).
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,11 +14,10 @@ from tenon.machine.kernel_ir.index import Index, index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, lanes_of, op, vector4
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.math import LOG2E
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
 from tenon.machine.kernels.tile_blocks import TileRun, tile_runs
-from tenon.network.graph.types import F32, I32, I64, DType
+from tenon.network.graph.types import I32, DType
 
 COLUMNS = 2 * LANES
 """Keys of a group, and most channels of one."""
@@ -44,7 +38,7 @@ def word_tile(s: HeadSizes) -> PairedTile:
     """The tile for heads of these sizes."""
     groups = -(-s.keys // COLUMNS)
     most = _CAUSAL_BLOCK if s.causal else _WHOLE if s.keys <= _WHOLE else _BLOCK
-    pairs = s.copies * s.depth // 2
+    pairs = s.depth // 2
     words = next(n for n in range(min(LANES, pairs), 0, -1) if pairs % n == 0)
     return PairedTile(min(groups * COLUMNS, most), words)
 
@@ -53,92 +47,29 @@ def key_words_shape(s: HeadSizes) -> tuple[int, ...]:
     """[groups of all heads][steps][tiles of columns][words][16]."""
     words = word_tile(s).words
     heads = s.batch * (s.count // s.group)
-    return heads * -(-s.keys // COLUMNS), s.copies * s.depth // (2 * words), 2, words, LANES
+    return heads * -(-s.keys // COLUMNS), s.depth // (2 * words), 2, words, LANES
 
 
 def value_words_shapes(s: HeadSizes) -> list[tuple[int, ...]]:
-    """[groups of channels of all heads][groups of keys, each copied so often as ``s`` says][tiles of columns][16][16],
-    for every run of channels."""
-    heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS) * s.copies
+    """[groups of channels of all heads][groups of keys][tiles of columns][16][16], for every run of channels."""
+    heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS)
     return [(heads * run.count, groups, run.across, LANES, LANES) for run in tile_runs(s.channels, 2)]
-
-
-def _groups_seen(k: Builder, s: HeadSizes, stack: ExitStack) -> list[Index]:
-    """How many groups of keys are in blocks of which the queries see any, where a run says how many keys are before
-    them: a parameter ``past``, i64 [1]."""
-    if not s.past:
-        return []
-    past = k.param("past", 1, dtype=I64)
-    before = stack.enter_context(k.bind("before", past[0], s.pasts))
-    block = word_tile(s).block
-    return [(before + (s.queries + block - 1)) // block * (block // COLUMNS)]
-
-
-@lru_cache(maxsize=128)
-def split_queries(s: HeadSizes, machine: Machine) -> Kernel:
-    """Parameters: queries of f32, as they lie; for each, times the scale of scores as exponents of two, three of
-    bf16."""
-    batch, queries, heads, depth = s.asked
-    k = Builder(f"split_queries_{queries * heads}x{depth}", f"{queries * heads} rows of {depth} as three of bf16")
-    x = k.param("x", batch, queries, heads, depth)
-    y = k.param("y", batch, queries, heads, 3, depth, dtype=DType.BF16, out=True)
-    (outer, inner), _ = deal(batch, queries, threads=machine.threads)
-    with k.loop("b", batch, kind=outer) as b, k.loop("i", queries, kind=inner) as i, k.loop("h", heads) as h:
-        _split_row(k, x, y, (b, i, h), (0, 0, 1), s.scale * LOG2E)
-    return k.done()
-
-
-@lru_cache(maxsize=128)
-def split_keys(s: HeadSizes, width: int, machine: Machine) -> Kernel:
-    """Parameters: keys or values of f32 [batch, count / group, keys, width], where there is one the past; for each
-    three of bf16."""
-    heads = s.batch * (s.count // s.group)
-    k = Builder(f"split_keys_{heads}x{s.keys}x{width}", f"Rows of [{heads}, {s.keys}, {width}] as three of bf16")
-    x = k.param("x", heads, s.keys, width)
-    with ExitStack() as stack:
-        seen = _groups_seen(k, s, stack)
-        y = k.param("y", heads, s.keys, 3, width, dtype=DType.BF16, out=True)
-        (outer, inner), _ = deal(heads, s.keys // COLUMNS or 1, threads=machine.threads)
-        with k.loop("h", heads, kind=outer) as h:
-            with k.loop("g", s.keys // COLUMNS, *seen, kind=inner) as g, k.loop("j", COLUMNS) as j:
-                _split_row(k, x, y, (h, g * COLUMNS + j), (0, 1, 0))
-            if s.keys % COLUMNS:
-                with k.loop("j", s.keys % COLUMNS, kind=inner) as j:
-                    _split_row(k, x, y, (h, j + s.keys // COLUMNS * COLUMNS), (0, 1, 0))
-    return k.done()
-
-
-def _split_row(
-    k: Builder, x: Tensor, y: Tensor, at: tuple[Index, ...], order: tuple[int, ...], factor: float = 1.0
-) -> None:
-    """Copies of a row, times ``factor``, in that order: 0 is that of rounded numbers, 1 that of what is left of
-    them."""
-    with k.loop("c", x.buffer.shape[-1].const // LANES) as c:
-        value = k.let("x", x.vec(LANES)[(*at, c)] * factor)
-        high = k.let("h", cast(value, DType.BF16))
-        parts = high, k.let("l", cast(value - cast(high, F32), DType.BF16))
-        for copy, part in enumerate(order):
-            y.vec(LANES)[(*at, copy, c)] = parts[part]
 
 
 @lru_cache(maxsize=128)
 def key_words(s: HeadSizes, machine: Machine) -> Kernel:
-    """Parameters: keys [batch, count / group, keys, depth] of bf16, or copies of them, where there is one the past;
-    their words."""
+    """Parameters: keys [batch, count / group, keys, depth] of bf16, and their words."""
     heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS)
     k = Builder(f"key_words_{heads}x{s.keys}x{s.depth}", f"Keys of [{heads}, {s.keys}, {s.depth}] bf16, turned round")
-    x = k.param("x", heads, s.keys, s.copies * s.depth // 2, dtype=I32)
+    x = k.param("x", heads, s.keys, s.depth // 2, dtype=I32)
+    y = k.param("y", *key_words_shape(s), dtype=I32, out=True)
     (outer, inner), _ = deal(heads, s.keys // COLUMNS or 1, threads=machine.threads)
-    with ExitStack() as stack:
-        seen = _groups_seen(k, s, stack)
-        y = k.param("y", *key_words_shape(s), dtype=I32, out=True)
-        with k.loop("h", heads, kind=outer) as h:
-            with k.loop("g", s.keys // COLUMNS, *seen, kind=inner) as g:
-                _turned_group(k, (x, y), word_tile(s), (h, g, h * groups + g), COLUMNS)
-            if s.keys % COLUMNS:
-                with k.loop("g", 1, kind=inner) as g:
-                    last = g + (groups - 1)
-                    _turned_group(k, (x, y), word_tile(s), (h, last, h * groups + last), s.keys % COLUMNS)
+    with k.loop("h", heads, kind=outer) as h:
+        with k.loop("g", s.keys // COLUMNS, kind=inner) as g:
+            _turned_group(k, (x, y), word_tile(s), (h, g, h * groups + g), COLUMNS)
+        if s.keys % COLUMNS:
+            last = groups - 1
+            _turned_group(k, (x, y), word_tile(s), (h, index(last), h * groups + last), s.keys % COLUMNS)
     return k.done()
 
 
@@ -167,29 +98,25 @@ def _turned_group(
 
 @lru_cache(maxsize=128)
 def value_words(s: HeadSizes, machine: Machine, number: int) -> Kernel:
-    """The run ``number`` of channels.  Parameters: values [batch, count / group, keys, channels] of bf16, or copies of
-    them, where there is one the past; their words."""
+    """The run ``number`` of channels.  Parameters: values [batch, count / group, keys, channels] of bf16, their
+    words."""
     heads, run = s.batch * (s.count // s.group), tile_runs(s.channels, 2)[number]
     name = f"value_words{number}_{heads}x{s.keys}x{s.channels}"
     k = Builder(name, f"Values of [{heads}, {s.keys}, {s.channels}] bf16 as pairs of keys in tiles")
-    x = k.param("x", heads, s.keys, s.copies, s.channels, dtype=DType.U16)
+    x = k.param("x", heads, s.keys, s.channels, dtype=DType.U16)
+    y = k.param("y", *value_words_shapes(s)[number], dtype=I32, out=True)
     whole, rest = divmod(s.keys, COLUMNS)
     (outer, inner), _ = deal(heads, run.count, threads=machine.threads)
-    with ExitStack() as stack:
-        seen = _groups_seen(k, s, stack)
-        y = k.param("y", *value_words_shapes(s)[number], dtype=I32, out=True)
-        h = stack.enter_context(k.loop("h", heads, kind=outer))
-        o = stack.enter_context(k.loop("o", run.count, kind=inner))
-        at = (h, o, stack.enter_context(k.loop("a", run.across)))
-        with k.loop("g", whole, *seen) as g, k.loop("p", s.copies) as copy, k.loop("w", LANES) as w:
-            _pair(k, (x, y), run, at, (g, copy, w, 2))
-        last, second = index(whole), max(0, rest - LANES)
+    with k.loop("h", heads, kind=outer) as h, k.loop("o", run.count, kind=inner) as o, k.loop("a", run.across) as a:
+        with k.loop("g", whole) as g, k.loop("w", LANES) as w:
+            _pair(k, (x, y), run, (h, o, a), (g, w, 2))
+        second = max(0, rest - LANES)
         for start, count, parts in ((0, second, 2), (second, min(rest, LANES) - second, 1)):
-            with k.loop("p", s.copies) as copy, k.loop("w", count) as w:
-                _pair(k, (x, y), run, at, (last, copy, w + start, parts))
+            with k.loop("w", count) as w:
+                _pair(k, (x, y), run, (h, o, a), (index(whole), w + start, parts))
         if rest < LANES and rest:
-            with k.loop("p", s.copies) as copy, k.loop("w", LANES - rest) as w:
-                _pair(k, (x, y), run, at, (last, copy, w + rest, 0))
+            with k.loop("w", LANES - rest) as w:
+                _pair(k, (x, y), run, (h, o, a), (index(whole), w + rest, 0))
     return k.done()
 
 
@@ -198,15 +125,13 @@ def _pair(
     memory: tuple[Tensor, Tensor],
     run: TileRun,
     at: tuple[Index, Index, Index],
-    of: tuple[Index, Index, Index, int],
+    of: tuple[Index, Index, int],
 ) -> None:
-    """The words of 16 channels of a pair of keys, of which ``parts`` are there, in one of their copies."""
-    (x, y), (h, o, a), (g, copy, w, parts) = memory, at, of
-    copies = x.buffer.shape[2].const
+    """The words of 16 channels of a pair of keys, of which ``parts`` are there."""
+    (x, y), (h, o, a), (g, w, parts) = memory, at, of
     channel = (o * run.across + a + run.first) * LANES
     value: Expr = broadcast(Const(0, Type(I32)), LANES)
     for part in range(parts):
-        key = g * COLUMNS + part * LANES + w
-        half = cast(Load(x.buffer, (h, key, copy, channel), Type(DType.U16, LANES)), I32)
+        half = cast(Load(x.buffer, (h, g * COLUMNS + part * LANES + w, channel), Type(DType.U16, LANES)), I32)
         value = op("or", value, half << 16) if part else half
-    k.store(y.buffer, (h * run.count + o, g * copies + copy, a, w, Index()), value)
+    k.store(y.buffer, (h * run.count + o, g, a, w, Index()), value)

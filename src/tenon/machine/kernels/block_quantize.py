@@ -6,7 +6,7 @@ as are their scales, for the sake of the two divisions, and the sums of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +21,8 @@ from tenon.machine.kernel_ir.loops import (
     cast,
     less,
     maximum,
+    of_pairs,
     op,
-    reduced_each,
     select,
 )
 from tenon.machine.kernels.block_formats import GROUP
@@ -73,7 +73,7 @@ class _Turn:
     def quantize(self) -> None:
         k = self.k
         tops = [self._top(g) for g in range(self.groups)]
-        scale = k.let("d", op("div", reduced_each(maximum, tops)[0], Const(127.0, Type(F32))))
+        scale = k.let("d", op("div", _reduced(maximum, tops)[0], Const(127.0, Type(F32))))
         small = k.let("z", less(scale, LEAST))
         scale = k.let("d", select(small, 0.0, scale))
         inverse = k.let("q", select(small, 0.0, op("div", Const(1.0, Type(F32)), select(small, 1.0, scale))))
@@ -81,7 +81,7 @@ class _Turn:
         each = k.local("q", self.lanes, space="stack" if self.lanes > 1 else "register")
         each.vec(self.lanes)[0] = inverse
         totals = [self._half(each[half // 2], half) for half in range(2 * self.groups)]
-        self._store(self.sums, self.group * 2, 2 * self.groups, reduced_each(lambda a, b: a + b, totals))
+        self._store(self.sums, self.group * 2, 2 * self.groups, _reduced(lambda a, b: a + b, totals))
 
     def _vector(self, at: int | Index) -> tuple[Index, Index]:
         """The place of a vector of the groups."""
@@ -123,3 +123,12 @@ class _Turn:
             part.vec(lanes)[0] = vector
             with k.loop("e", rest) as lane:
                 into[self.row, first + number * lanes + lane] = part[lane]
+
+
+def _reduced(function: Callable[[Expr, Expr], Expr], vectors: Sequence[Expr]) -> list[Expr]:
+    """What ``function`` makes of all lanes of each vector, as the lanes of vectors, of which the last may have more."""
+    lanes, level = vectors[0].type.lanes, list(vectors)
+    while lanes > 1:
+        level = [of_pairs(function, *(level[i : i + 2] * 2)[:2]) for i in range(0, len(level), 2)]
+        lanes //= 2
+    return level

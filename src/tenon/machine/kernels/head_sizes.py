@@ -52,7 +52,6 @@ class HeadSizes:
     slots: int = 0  # tables of keys and values, of which each of ``batch`` names one, with a past of its own
     ring: bool = False  # the key of position p is at p modulo ``keys``; needs ``past`` and ``window``
     cache: DType | None = None  # the type of keys and values where it is another than ``dtype``
-    splits: bool = False  # a product of f32 is three of bf16, by ``kernels.paired_attention``
 
     @property
     def channels(self) -> int:
@@ -76,11 +75,6 @@ class HeadSizes:
             self.rows_first or self.causal or self.softcap or self.mask or self.length or self.group > 1 or self.cache
         )
         return not special and self.channels == self.depth
-
-    @property
-    def copies(self) -> int:
-        """How often queries, keys and values of two bytes each are copied where products are of these."""
-        return 3 if self.splits else 1
 
     @property
     def pasts(self) -> int:

@@ -134,14 +134,14 @@ LOG_2 = (0.693359375, -2.12194440e-4)
 """log(2): a number of few bits, and the rest."""
 
 
-EXP2 = (1.5353362e-4, 1.3398875e-3, 9.6184369e-3, 5.5503324e-2, 2.4022648e-1, 6.9314718e-1, 1.0)
+_EXP2 = (1.5353362e-4, 1.3398875e-3, 9.6184369e-3, 5.5503324e-2, 2.4022648e-1, 6.9314718e-1, 1.0)
 """2**r of |r| <= 1/2 as a polynomial, with a relative error of at most 2e-9 (weighted least squares)."""
 
 
 def exp2_of_negative(x: Expr) -> Expr:
     """2**x of x <= 0 in f32, at most 2 ulp; 0 below -126, where results would be subnormal."""
     least = -126.0
-    return select(less(x, least), constant(0.0, x), power_of_two(maximum(least, x), EXP2))
+    return select(less(x, least), constant(0.0, x), power_of_two(maximum(least, x), _EXP2))
 
 
 EXP2_OF_16_BITS = (5.517167e-2, 2.4261112e-1, 6.9326099e-1, 9.9992807e-1)

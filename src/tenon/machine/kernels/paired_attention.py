@@ -8,9 +8,6 @@ n and n + 16 of 32 keys, so that those of two vectors are joined without moving 
 
 Exponentials are rounded to bf16, halves up, before they are multiplied; their sum is that of the unrounded ones.  Dao,
 "FlashAttention-2" (2023).
-
-Heads of f32 have three products of bf16 for each of their own, by copies of queries, keys, values and exponentials
-(``attention_words``).
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,7 +37,6 @@ from tenon.machine.kernel_ir.loops import (
     maximum,
     op,
     reduce_lanes,
-    reduced_each,
     select,
 )
 from tenon.machine.kernels import math
@@ -58,7 +54,7 @@ from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
 from tenon.machine.kernels.tile_blocks import TileRows, end, tile_runs, tile_sums
-from tenon.network.graph.types import F32, I32, I64, DType
+from tenon.network.graph.types import F32, I32, DType
 
 _ROWS = 12
 """Queries whose sums of two vectors are in registers at a time."""
@@ -83,17 +79,12 @@ def unit_of(machine: Machine) -> ProductUnit | None:
 
 def supported(s: HeadSizes, machine: Machine) -> bool:
     """Whether there is a kernel for heads of these sizes.  Masks may differ by key only, of whole vectors of these."""
-    able = machine.lanes == LANES and machine.own_memory and unit_of(machine) is not None
-    if s.splits:
-        single = s.batch == 1 and s.mask is None and s.rows_first and s.cache is None and not s.ring
-        able = able and s.dtype is F32 and single and machine.tiles(DType.BF16) is not None
-    else:
-        able = able and s.dtype is DType.BF16 and not s.past
-    even = s.depth % (LANES if s.splits else 2) == 0 and s.channels % LANES == 0 and s.queries > 1 and s.scale > 0
+    able = s.dtype is DType.BF16 and machine.lanes == LANES and machine.own_memory and unit_of(machine) is not None
+    even = s.depth % 2 == 0 and s.channels % LANES == 0 and s.queries > 1 and s.scale > 0
     even = even and not (s.causal and s.queries > s.keys)
     m = s.mask
     masked = m is None or (m.queries == 1 and m.keys == s.keys and s.keys % LANES == 0)
-    return able and even and masked and not (s.length or s.softcap)
+    return able and even and masked and not (s.length or s.past or s.softcap)
 
 
 @dataclass(frozen=True)
@@ -129,24 +120,15 @@ def paired_scratch(s: HeadSizes, machine: Machine) -> list[tuple[str, tuple[int,
     (t, unit), shapes = (word_tile(s), unit_of(machine)), list[tuple[str, tuple[int, ...]]]()
     assert unit is not None
     for run in query_tiles(s, unit):
-        shapes += [
-            ("scores", (t.block // COLUMNS, run.down, run.rows, COLUMNS)),
-            ("terms", (run.count, _term_words(s))),
-        ]
+        shapes += [("scores", (t.block // COLUMNS, run.down, run.rows, COLUMNS)), ("terms", (run.count, t.block // 2))]
         if s.keys > t.block:
             shapes.append(("sums", (run.count, s.channels)))
     return shapes
 
 
-def _term_words(s: HeadSizes) -> int:
-    """Words of exponentials of a query and a block of keys."""
-    return s.copies * word_tile(s).block // 2
-
-
 def key_numbers(s: HeadSizes) -> int:
     """Numbers 0, 1, 2, ... that the kernel takes where queries do not see all keys of a vector; 0 if it takes none."""
-    queries = s.queries + (s.pasts if s.past else 0)
-    return -(-max(s.keys, queries) // COLUMNS) * COLUMNS if s.causal or s.keys % LANES else 0
+    return -(-max(s.keys, s.queries) // COLUMNS) * COLUMNS if s.causal or s.keys % LANES else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +145,10 @@ class _Paired:
     mask: Tensor | None
     numbers: Tensor | None
     y: Tensor
-    past: Index
 
     @property
     def factor(self) -> float:
         """By what scores are multiplied to be exponents of two."""
-        if self.s.splits:
-            return 1.0
         return math.LOG2E if self.mask is not None else self.s.scale * math.LOG2E
 
 
@@ -207,71 +186,61 @@ class _Keys:
 
 @lru_cache(maxsize=128)
 def paired_attention(s: HeadSizes, machine: Machine) -> Kernel:
-    """Parameters: queries [batch, count, queries, depth] of bf16, or copies of them, the words of
-    ``attention_words.key_words`` and those of ``value_words`` for each run; where there are any the mask, the number of
-    keys before the first query, i64 [1], ``key_numbers`` i32; ``paired_scratch``; the results."""
+    """Parameters: queries [batch, count, queries, depth] of bf16, the words of ``attention_words.key_words`` and those
+    of ``value_words`` for each run; where there are any the mask, ``key_numbers`` i32; ``paired_scratch``; the
+    results."""
     t, unit = word_tile(s), unit_of(machine)
     assert unit is not None
     name = f"paired_attention_{s.batch * s.count}x{s.queries}x{s.keys}x{s.depth}"
     about = f"Attention of {s.batch * s.count} heads with {s.queries} queries and {s.keys} keys of {s.depth} in bf16"
-    about += " by three products" * s.splits
     k = Builder(name, f"{about}; {t.block} keys at a time")
-    q = k.param("q", *s.asked[:-1], s.copies * s.depth // 2, dtype=DType.B2)
+    q = k.param("q", *s.asked[:-1], s.depth // 2, dtype=DType.B2)
     keys = k.param("k", *key_words_shape(s), dtype=DType.B2)
     values = [k.param("v", *shape, dtype=DType.B2) for shape in value_words_shapes(s)]
     m = s.mask
     mask = None if m is None else k.param("m", m.batch, m.heads, m.keys, dtype=m.dtype)
-    past = k.param("past", 1, dtype=I64) if s.past else None
     numbers = k.param("numbers", key_numbers(s), dtype=I32) if key_numbers(s) else None
     room = [
         k.param(name, *shape, dtype=DType.B2 if name == "terms" else F32, scratch=True)
         for name, shape in paired_scratch(s, machine)
     ]
     y = k.param("y", *s.result, dtype=s.dtype, out=True)
+    p = _Paired(k, s, t, unit, q, keys, values, mask, numbers, y)
     kinds, inside = deal(s.batch, s.count, threads=machine.threads)
     with ExitStack() as stack:
-        before = Index() if past is None else stack.enter_context(k.bind("before", past[0], s.pasts))
-        p = _Paired(k, s, t, unit, q, keys, values, mask, numbers, y, before)
         b = stack.enter_context(k.loop("b", s.batch, kind=kinds[0]))
         h = stack.enter_context(k.loop("h", s.count, kind=kinds[1]))
         for run in query_tiles(s, unit):
             scores, terms = room.pop(0), room.pop(0)
             sums = room.pop(0) if s.keys > t.block else None
             with k.loop("i", run.blocks, kind=inside) as i:
-                lines = -(-run.count // LANES) * LANES
-                top, factors = (k.local(name, lines, space="stack") for name in ("top", "factors"))
-                total = k.local("total", run.count, LANES, space="stack")
-                _attend(p, _Block(b, h, i * run.count + run.start, run, scores, terms, sums, top, total, factors))
+                state = [k.local(name, run.count, space="stack") for name in ("top", "total", "factors")]
+                _attend(p, _Block(b, h, i * run.count + run.start, run, scores, terms, sums, *state))
     return k.done()
 
 
 def _attend(p: _Paired, b: _Block) -> None:
     """All keys for a block of queries."""
     k, s, t = p.k, p.s, p.t
-    with k.loop("r", -(-b.run.count // LANES)) as r:
-        b.top.vec(LANES)[r], b.factors.vec(LANES)[r] = LEAST, 0.0
     with k.loop("r", b.run.count) as r:
-        b.total.vec(LANES)[r, 0] = 0.0
+        b.top[r], b.total[r] = LEAST, 0.0
         if b.sums is not None:
             with k.loop("c", s.channels // LANES) as c:
                 b.sums.vec(LANES)[r, c] = 0.0
     for start, blocks, count in segments(s.keys, t.block):
-        seen = [(p.past + b.first + (b.run.count + t.block - 1 - start)) // t.block] if s.causal else []
+        seen = [(b.first + (b.run.count + t.block - 1 - start)) // t.block] if s.causal else []
         with k.loop("n", blocks, *seen) as n:
             keys = _Keys(n * t.block + start, count)
-            with k.when(*([keys.first + (count + s.window - 2) - b.first - p.past] if s.window else [])):
+            with k.when(*([keys.first + (count + s.window - 2) - b.first] if s.window else [])):
                 _scores(p, b, keys)
-                _hide(p, b, keys)
-                with k.loop("i", b.run.down) as i:
-                    for first, sixteenths, height in segments(b.run.rows, LANES):
-                        with k.loop("t", sixteenths) as sixteenth:
-                            _exponentials(p, b, keys, (i, sixteenth + first // LANES), height)
+                with k.loop("i", b.run.down) as i, k.loop("r", b.run.rows) as r:
+                    _exponentials(p, b, keys, i, r)
                 _values(p, b, keys)
     if p.unit.operation != "dot2":
         end(k)
     if b.sums is not None:
         with k.loop("r", b.run.count) as r:
-            scale = k.let("s", 1.0 / reduce_lanes("add", b.total.vec(LANES)[r, 0]))
+            scale = k.let("s", 1.0 / b.total[r])
             with k.loop("c", s.channels // LANES) as c:
                 _store(p, b, r, c, b.sums.vec(LANES)[r, c] * scale)
 
@@ -292,8 +261,8 @@ def _scores(p: _Paired, b: _Block, keys: _Keys) -> None:
             with k.loop("g", count) as g:
                 _scores_by_pairs(p, b, (group, g + start // COLUMNS), -(-columns // LANES))
         return
-    steps = s.copies * s.depth // (2 * words)
-    apart = 2 * s.copies * s.depth * (s.count if s.rows_first else 1)
+    steps = s.depth // (2 * words)
+    apart = 2 * s.depth * (s.count if s.rows_first else 1)
     left = TileRows(
         words,
         apart,
@@ -352,73 +321,37 @@ def _pair_sums(
     return acc
 
 
-def _hide(p: _Paired, b: _Block, keys: _Keys) -> None:
-    """The scores of a block as they are compared, where they change: in blocks of which not every query sees all keys,
-    if nothing else is added to them."""
-    k, s = p.k, p.s
-    if p.mask is None and not s.causal and keys.count % COLUMNS == 0:
-        return
-    always = p.mask is not None or s.window or not s.causal or keys.count % COLUMNS
-    hidden = keys.first + (keys.count - 2) - b.first - p.past
-    with k.when(*([] if always else [hidden])), k.loop("i", b.run.down) as i, k.loop("r", b.run.rows) as r:
-        for start, groups, count in segments(keys.count, COLUMNS):
-            with k.loop("g", groups) as n:
-                for v, present in enumerate((min(LANES, count), max(0, count - LANES))):
-                    _compare(p, b, keys, (n + start // COLUMNS, i, r, v), present)
-
-
-def _exponentials(p: _Paired, b: _Block, keys: _Keys, at: tuple[Index, Index], height: int) -> None:
-    """The exponentials of the scores of up to 16 queries, rounded, in words; what was summed before gets its factor.
-    ``at``: which tile of queries, and how many queries of it come before, by 16."""
-    k, (i, sixteenth) = p.k, at
-    scores, terms, total = b.scores.vec(LANES), b.terms.vec(LANES), b.total.vec(LANES)
-    power = partial(_power, coefficients=math.EXP2 if p.s.splits else math.EXP2_OF_16_BITS)
-    greatest = k.local("g", LANES, LANES, space="stack")
+def _exponentials(p: _Paired, b: _Block, keys: _Keys, i: Index, r: Index) -> None:
+    """The exponentials of a query's scores, rounded, in words; what was summed before gets its factor."""
+    k, row = p.k, i * b.run.rows + r
+    scores, terms = b.scores.vec(LANES), b.terms.vec(LANES)
     acc = k.local("m", 2, lanes=LANES)
-    with k.loop("r", height) as r:
-        for v in range(2):
-            acc[v] = LEAST
-        with k.loop("g", keys.groups) as g:
-            for v in range(2):
-                acc[v] = maximum(acc[v], scores[g, i, sixteenth * LANES + r, v])
-        greatest.vec(LANES)[r, 0] = maximum(acc[0], acc[1])
-    place = i * (b.run.rows // LANES) + sixteenth
-    (own,) = reduced_each(maximum, [greatest.vec(LANES)[r, 0] for r in range(height)])
-    before = k.let("b", b.top.vec(LANES)[place])
-    top = k.let("t", maximum(before, own))
-    b.top.vec(LANES)[place], b.factors.vec(LANES)[place] = top, power((before - top) * p.factor)
-    with k.loop("r", height) as r:
-        own_row = sixteenth * LANES + r
-        row = i * b.run.rows + own_row
-        wide = k.let("w", broadcast(b.top[row], LANES))
-        for v in range(2):
-            acc[v] = 0.0
-        with k.loop("g", keys.groups) as g:
-            es = [k.let("e", power((scores[g, i, own_row, v] - wide) * p.factor)) for v in range(2)]
-            for v, e in enumerate(es):
-                acc[v] = acc[v] + e
-            words, first = _words(k, es), g * (p.s.copies * LANES)
-            for copy in range(p.s.copies):
-                if copy == 2:
-                    words = _words(k, [e - _rounded(e) for e in es])
-                k.store(terms.buffer, (row, first + copy * LANES), words)
-        total[row, 0] = total[row, 0] * broadcast(b.factors[row], LANES) + (acc[0] + acc[1])
+    for v in range(2):
+        acc[v] = LEAST
+    for start, groups, count in segments(keys.count, COLUMNS):
+        with k.loop("g", groups) as n:
+            g = n + start // COLUMNS
+            for v, present in enumerate((min(LANES, count), max(0, count - LANES))):
+                _compare(p, b, keys, (g, i, r, v), present)
+                acc[v] = maximum(acc[v], scores[g, i, r, v])
+    top = k.let("t", maximum(b.top[row], reduce_lanes("max", maximum(acc[0], acc[1]))))
+    factor = k.let("f", _power((b.top[row] - top) * p.factor))
+    wide = k.let("w", broadcast(top, LANES))
+    for v in range(2):
+        acc[v] = 0.0
+    with k.loop("g", keys.groups) as g:
+        es = [k.let("e", _power((scores[g, i, r, v] - wide) * p.factor)) for v in range(2)]
+        for v, e in enumerate(es):
+            acc[v] = acc[v] + e
+        low, high = (bitcast(e, I32) + _HALF for e in es)
+        k.store(terms.buffer, (row, g * LANES), bitcast(op("or", low >> 16, op("and", high, -65536)), DType.B2))
+    b.top[row], b.factors[row] = top, factor
+    b.total[row] = b.total[row] * factor + reduce_lanes("add", acc[0] + acc[1])
 
 
-def _words(k: Builder, halves: Sequence[Expr]) -> Expr:
-    """Two vectors of floats rounded to bf16, halves away from zero, as words."""
-    low, high = (bitcast(half, I32) + _HALF for half in halves)
-    return k.let("w", bitcast(op("or", op("and", low >> 16, 65535), op("and", high, -65536)), DType.B2))
-
-
-def _rounded(x: Expr) -> Expr:
-    """What ``_words`` rounds floats to."""
-    return bitcast(op("and", bitcast(x, I32) + _HALF, -65536), F32)
-
-
-def _power(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """2**x of x <= 0, as exactly as the coefficients; 1.2e-38 below -126."""
-    return math.power_of_two(maximum(-126.0, x), coefficients)
+def _power(x: Expr) -> Expr:
+    """2**x of x <= 0, as exactly as 16 bits need; 1.2e-38 below -126."""
+    return math.power_of_two(maximum(-126.0, x), math.EXP2_OF_16_BITS)
 
 
 def _compare(p: _Paired, b: _Block, keys: _Keys, at: tuple[Index, Index, Index, int], present: int) -> None:
@@ -433,7 +366,7 @@ def _compare(p: _Paired, b: _Block, keys: _Keys, at: tuple[Index, Index, Index, 
         score = _masked(p, b, first, score)
     if p.numbers is not None and (s.causal or present < LANES):
         number = Load(p.numbers.buffer, (first,), Type(I32, LANES))
-        own = broadcast(p.numbers[row + p.past] if s.causal else Const(s.keys - 1, Type(I32)), LANES)
+        own = broadcast(p.numbers[row] if s.causal else Const(s.keys - 1, Type(I32)), LANES)
         score = select(less(own, number), hidden, score)
         if s.window:
             score = select(less(own - s.window, number), score, hidden)
@@ -461,10 +394,10 @@ def _wide(value: float) -> Expr:
 def _values(p: _Paired, b: _Block, keys: _Keys) -> None:
     """Products of the exponentials by the values of a block of keys: added to the sums before, or results."""
     k, s, run = p.k, p.s, b.run
-    step = keys.first // COLUMNS * s.copies
+    step = keys.first // COLUMNS
     if b.sums is None:
         with k.loop("r", run.count) as r:
-            b.factors[r] = 1.0 / reduce_lanes("add", b.total.vec(LANES)[r, 0])
+            b.factors[r] = 1.0 / b.total[r]
 
     def finish(i: Index | int, r: Index | int, vector: Index, value: Expr) -> None:
         row = index(i) * run.rows + r
@@ -509,8 +442,8 @@ def _values_by_tiles(p: _Paired, b: _Block, keys: _Keys, place: _Place, finish: 
     k, run, (w, group, step, vector, across) = p.k, b.run, place
     left = TileRows(
         LANES,
-        4 * _term_words(p.s),
-        ((keys.groups * p.s.copies, 64),),
+        2 * p.t.block,
+        ((keys.groups, 64),),
         lambda _, row: (b.terms, (row, 0)),
         lambda _, row, turns, q: b.terms[row, turns[0] * LANES + q],
     )

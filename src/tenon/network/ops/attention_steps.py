@@ -31,7 +31,7 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
         return _cache_steps(s, operands, machine)
     if machine.launch is not None:
         return [Step(_on_device(s, machine), (*operands, Output()))]
-    if s.dtype is not F32 or s.splits:
+    if s.dtype is not F32:
         return _paired_steps(s, operands, machine)
     if s.queries == 1:
         return _row_steps(s, operands, machine)
@@ -44,38 +44,19 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
 
 
 def _paired_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
-    """Attention of bf16, or of f32 by copies in bf16: keys and values in words, then the heads.  Operands: queries,
-    keys, values, maybe a mask, maybe the number of keys before the first query."""
-    steps, value_room, others = list[Step](), list[Arg](), operands[3:]
-    past = others[-1:] if s.past else []
-    queries, keys, values = operands[:3] if not s.splits else _split_operands(s, operands[:3], past, steps, machine)
+    """Attention of bf16: keys and values in words, then the heads."""
+    queries, keys, values, *mask = operands
     key_room = Scratch("keys", 4 * math.prod(words.key_words_shape(s)))
-    steps.append(Step(words.key_words(s, machine), (keys, *past, key_room)))
+    steps, value_room = [Step(words.key_words(s, machine), (keys, key_room))], list[Arg]()
     for number, shape in enumerate(words.value_words_shapes(s)):
         value_room.append(Scratch(f"values{number}", 4 * math.prod(shape)))
-        steps.append(Step(words.value_words(s, machine, number), (values, *past, value_room[-1])))
+        steps.append(Step(words.value_words(s, machine, number), (values, value_room[-1])))
     count = pairs.key_numbers(s)
     numbers = [Weights(np.arange(count, dtype=np.int32))] if count else []
     shapes = enumerate(pairs.paired_scratch(s, machine))
     room = [Scratch(f"{name}{i}", 4 * math.prod(shape), True) for i, (name, shape) in shapes]
-    args: tuple[Arg, ...] = (queries, key_room, *value_room, *others, *numbers, *room, Output())
+    args: tuple[Arg, ...] = (queries, key_room, *value_room, *mask, *numbers, *room, Output())
     return [*steps, Step(pairs.paired_attention(s, machine), args)]
-
-
-def _split_operands(
-    s: HeadSizes, operands: Sequence[Arg], past: Sequence[Arg], steps: list[Step], machine: Machine
-) -> list[Arg]:
-    """Queries, keys and values as copies in bf16, which further ``steps`` make."""
-    queries, keys, values = operands
-    rows = s.batch * (s.count // s.group) * s.keys
-    sizes = {"query_copies": math.prod(s.asked), "key_copies": rows * s.depth, "value_copies": rows * s.channels}
-    copies = [Scratch(name, 2 * s.copies * size) for name, size in sizes.items()]
-    steps += [
-        Step(words.split_queries(s, machine), (queries, copies[0])),
-        Step(words.split_keys(s, s.depth, machine), (keys, *past, copies[1])),
-        Step(words.split_keys(s, s.channels, machine), (values, *past, copies[2])),
-    ]
-    return [*copies]
 
 
 def _on_device(s: HeadSizes, machine: Machine) -> Kernel:

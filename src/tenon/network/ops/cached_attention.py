@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.kernels import paired_attention
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
@@ -143,8 +142,6 @@ class CachedAttention(Operator):
             ring=self.positions > 0,
             cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
-        in_parts = replace(s, splits=site.limits.bf16x3)
-        s = in_parts if site.limits.bf16x3 and paired_attention.supported(in_parts, site.machine) else s
         order = [0, 1, 2, 7, *range(3, 7)]
         operands = [Input(i) for i in order if i < len(site.inputs) and site.inputs[i] is not None]
         return attention_steps(s, operands, site.machine) if site.output.size else []
