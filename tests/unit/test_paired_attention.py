@@ -106,6 +106,19 @@ def test_the_second_check_accepts_what_is_proved(kind: str) -> None:
         assert check(show(kernel)) > 0
 
 
+@pytest.mark.parametrize("keys", [32, 39, 107])
+def test_threads_share_the_keys_of_one_head(keys: int) -> None:
+    """Whole groups and the rest are loops of their own."""
+    s, machine = replace(BASE, count=1, keys=keys), replace(MACHINES["tiles"], threads=4)
+    assert prove(key_words(s, machine)) > 0
+    k = operands(s)[1]
+    results = [np.full(key_words_shape(each), -1, np.int32) for each in (s, s)]
+    interpret(key_words(s, machine), [words(k), results[0]])
+    interpret(key_words(s, MACHINES["tiles"]), [words(k), results[1]])
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != -1).all()
+
+
 def test_a_read_past_the_keys_is_refused() -> None:
     """The planted fault: keys of one group less than the loops read."""
     text = show(paired_attention(BASE, MACHINES["tiles"]))

@@ -68,8 +68,9 @@ def key_words(s: HeadSizes, machine: Machine) -> Kernel:
         with k.loop("g", s.keys // COLUMNS, kind=inner) as g:
             _turned_group(k, (x, y), word_tile(s), (h, g, h * groups + g), COLUMNS)
         if s.keys % COLUMNS:
-            last = groups - 1
-            _turned_group(k, (x, y), word_tile(s), (h, index(last), h * groups + last), s.keys % COLUMNS)
+            with k.loop("g", 1, kind=inner) as g:
+                last = g + (groups - 1)
+                _turned_group(k, (x, y), word_tile(s), (h, last, h * groups + last), s.keys % COLUMNS)
     return k.done()
 
 
