@@ -243,8 +243,8 @@ def _compiled(
     if chosen.compile_preprocess:
         graphs = [compile_in(bound, preprocess, chosen.compile_preprocess) for bound in graphs]
         preprocess = {}
-    preprocessing = described(graphs[0], preprocess)
     graphs = [with_states(with_cache_type(bound, chosen.cache_type), chosen.states) for bound in graphs]
+    preprocessing = described(graphs[0], preprocess)
     rings = Rings()
     if chosen.size_classes == 1:
         graphs, rings = with_rings(graphs)

@@ -143,6 +143,8 @@ def test_inputs_that_take_images() -> None:
     with pytest.raises(InputError, match="no input takes one"):
         described(identity(1, 7), {"mean": 3})
     assert described(identity(1, 7), {}) == {}
+    graph.states["x"] = 0
+    assert described(graph, {}) == {}
 
 
 def test_default_preprocessing_of_quantised_inputs() -> None:

@@ -18,7 +18,7 @@ from tenon.network.graph.writer import Names
 
 def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessing]:
     """The preprocessing of the graph's image inputs, by name: as stated by the model, with the changes requested by the
-    user.
+    user.  A state holds what a run before gave, so it is no image, whatever its shape.
 
     For quantised inputs, mean and scale are in units of the stored integers.  The shapes must be bound.  Raises
     InputError for invalid changes, and for changes of unknown inputs.
@@ -28,7 +28,7 @@ def described(graph: Graph, changes: Mapping[str, Any]) -> dict[str, Preprocessi
         dtype, shape = value.type.dtype, planes(value.type.dims)
         said = graph.preprocessing.get(value.name)
         takes = dtype is U8 or (value.type.rank == 4 and (dtype.is_float or dtype is DType.I8))
-        if shape is None or not takes:
+        if shape is None or not takes or value.name in graph.states:
             continue
         if said is None and not {"mean", "scale"} & changes.keys():
             by_name[value.name] = raw(dtype).changed(changes)
