@@ -15,6 +15,7 @@ from tenon.atomic_write import write
 from tenon.cli.console import console, count, note, patches_text, print_json, size, stages, table
 from tenon.cli.inspect_bundle import inspect_bundle
 from tenon.cli.model_source import ModelArgument, note_open_batches, note_possible_states
+from tenon.cli.port_lines import PortLine, port_lines
 from tenon.cli.speech_program import PROGRAM_PARTS, compile_speech, is_whole_speech_model
 from tenon.compilation import runs_on_gpu
 from tenon.errors import InputError, UnsupportedError
@@ -22,6 +23,7 @@ from tenon.formats.wire.stored_files import known_key
 from tenon.machine.targets import find
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.text import show
+from tenon.network.graph.text_model import TextModel
 from tenon.network.passes.states import suggested
 from tenon.options import Emit, Options
 from tenon.pipeline import check_possible, find_target
@@ -295,11 +297,12 @@ def inspect_model(
         write(path, _WRITTEN[kind](optimised or graph), f"--{kind}")
     if as_json:
         return print_json(asdict(description))
+    if graph.text is not None and graph.text.kind == "decoder":
+        console.print(_language_model(graph.text), markup=False, soft_wrap=True)
     for what, tensors in (("input", description.inputs), ("output", description.outputs)):
-        for t in tensors:
-            state = f"  a state: {t.state}" if t.state else ""
-            text = f"{what}  {t.name}  {t.dtype}[{','.join(map(str, t.shape))}]{state}"
-            console.print(text, markup=False, soft_wrap=True)
+        ports = [PortLine(what, t.name, f"{t.dtype}[{','.join(map(str, t.shape))}]", t.state) for t in tensors]
+        for line in port_lines(ports):
+            console.print(line, markup=False, soft_wrap=True)
     shown = table("", "", right=(1,))
     stored = f" ({size(description.parameter_bytes)})" if description.arithmetic == "float" else ""
     shown.add_row("parameters", count(description.parameters) + stored)
@@ -345,6 +348,17 @@ def inspect_model(
 
 
 # --------------------------------------------------------------------------------------------- parts
+def _language_model(text: TextModel) -> str:
+    """``language model  llama  trained for 8192 tokens  tokenizer  chat template``: what its files say."""
+    facts = (
+        text.architecture,
+        f"trained for {text.context} tokens" if text.context else "",
+        "tokenizer" if text.tokenizer is not None else "no tokenizer",
+        "chat template" if text.chat_template else "no chat template",
+    )
+    return "  ".join(("language model", *filter(None, facts)))
+
+
 def _dot(graph: Graph) -> str:
     from tenon.network.graph.dot import to_dot
 

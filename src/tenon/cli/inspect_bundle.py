@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tenon.cli.console import console, count, patches_text, print_json, size, table
 from tenon.cli.device_placement import print_placement
+from tenon.cli.port_lines import PortLine, port_lines
 from tenon.errors import BundleError
 from tenon.machine.codegen.backend import find
 from tenon.machine.targets.registry import rows
@@ -103,8 +104,9 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
             console.print(f"{binding.entry}: binding {number} of {len(manifest.bindings)}", markup=False)
         ranges, held = size_ranges(binding.inputs), {name for each in binding.inputs for _, name in each.extents}
         for what, tensors in (("input", binding.inputs), ("output", binding.outputs)):
-            for tensor in (each for each in tensors if not each.calls_device and each.name not in held):
-                console.print(_port(manifest, what, tensor, ranges if what == "input" else {}), markup=False)
+            shown = [each for each in tensors if not each.calls_device and each.name not in held]
+            for line in port_lines([_port(manifest, what, t, ranges if what == "input" else {}) for t in shown]):
+                console.print(line, markup=False, soft_wrap=True)
     facts = table("", "")
     macs = sum(step.macs for step in manifest.nodes)
     facts.add_row("weights", size(memory.constant))
@@ -150,15 +152,16 @@ def _print(manifest: Manifest, states: Mapping[str, str], *, layers: bool) -> No
         console.print(listed, markup=False)
 
 
-def _port(manifest: Manifest, what: str, tensor: BundleTensor, ranges: Mapping[str, SizeRange]) -> str:
+def _port(manifest: Manifest, what: str, tensor: BundleTensor, ranges: Mapping[str, SizeRange]) -> PortLine:
     """``input  image  f32[1,3,224,224]``, and its preprocessing."""
-    text = f"{what}  {tensor.name}  {typed_text(tensor, ranges)}"
+    type = typed_text(tensor, ranges)
     if tensor.initial:
-        text += f"  {tensor.initial[0]:g} in the first run" if len(tensor.initial) == 1 else "  with initial elements"
-    if tensor.state:
-        text += f"  a state: {tensor.state}"
+        type += f"  {tensor.initial[0]:g} in the first run" if len(tensor.initial) == 1 else "  with initial elements"
     preprocessing = manifest.preprocessing.get(tensor.name) if what == "input" else None
+    line = PortLine(what, tensor.name, type, tensor.state or "")
     if preprocessing is None:
-        return text
+        return line
     mean, scale = (",".join(f"{v:g}" for v in values) for values in (preprocessing.mean, preprocessing.scale))
-    return f"{text}  preprocessing: {preprocessing.channels}, {preprocessing.fit}, mean {mean}, scale {scale}"
+    return line._replace(
+        more=f"preprocessing: {preprocessing.channels}, {preprocessing.fit}, mean {mean}, scale {scale}"
+    )
