@@ -266,6 +266,10 @@ def test_damaged_files_raise_model_errors() -> None:
     data = replace(LLAMA[0], layers=1, pairs=TEXT).file()
     end = data.index(b"blk.0.ffn_down.weight")
     survive("gguf", data[:end], lambda damaged: importers.load(damaged + data[end:], SIZES), min(COUNT, 60))
+    with pytest.raises(
+        FormatError, match=rf"cut short: it has {end + 400} bytes, and its last tensor begins at byte \d+"
+    ):
+        importers.load(data[: end + 400], SIZES)
     for cut in (3, 7, 30, 200, end, len(data) - 40):
         with pytest.raises((FormatError, UnsupportedError)):
             importers.load(data[:cut], SIZES)

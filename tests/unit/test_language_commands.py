@@ -20,7 +20,7 @@ from tenon.cli import main
 from tenon.errors import InputError, TenonWarning
 from tenon.runtime.generation.generator import SamplingKeywords
 from tenon.runtime.text.grammar import read_rules
-from text_models import written_model
+from text_models import talking_decoder, written_model
 
 pytest.importorskip("tokenizers")
 
@@ -75,8 +75,32 @@ def test_a_text_that_ends_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[
         shown = capsys.readouterr()
         assert (json.loads(shown.out)["text"] if more else shown.out.strip()) == ""
         assert "tenon chat MODEL --prompt TEXT" in shown.err
-    assert run_main(main, ["run", "words.onnx", "--prompt", PROMPT, "--max-tokens", "2"]) == 0
-    assert "tenon chat" not in capsys.readouterr().err
+    for count in ("0", "2"):
+        assert run_main(main, ["run", "words.onnx", "--prompt", PROMPT, "--max-tokens", count]) == 0
+        assert "tenon chat" not in capsys.readouterr().err
+
+
+def test_targets_that_this_machine_does_not_execute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are refused before the model is read, because compiling it takes long."""
+    monkeypatch.setattr("tenon.runtime.engine.device_here.why_no_device", lambda target: "there is no driver")
+    monkeypatch.setattr("tenon.cli.model_source.ModelArgument.load", None)
+    ask = ("run", "words.onnx", "--prompt", PROMPT, "--target")
+    assert "--target riscv64: this machine does not execute its code" in refused(capsys, *ask, "riscv64")
+    assert "--target opencl: there is no driver" in refused(capsys, *ask, "opencl")
+
+
+def test_inspect_lists_equal_caches_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.gguf"
+    path.write_bytes(talking_decoder(layers=3).file())
+    model = printed(capsys, "inspect", str(path)).splitlines()
+    assert re.fullmatch(r"language model  llama  trained for \d+ tokens  tokenizer  (no )?chat template", model[0])
+    tenon.compile(path, no_tuning=True).save(tmp_path / "net")
+    bundle = printed(capsys, "inspect", str(tmp_path / "net"))
+    for text, entries in (("\n".join(model), 1), (bundle, 2)):
+        assert text.count("input  past_key_values.0.key ... past_key_values.2.value  f32[") == entries
+        assert text.count("  6 states: present.0.key ... present.2.value") == entries
 
 
 def test_bundles_answer_text_with_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,6 +299,7 @@ def test_one_question(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "words.onnx", "--prompt", ""], "the prompt is empty"),
         (["run", "words.onnx", "--prompt", "a", "--grammar", "none.json"], "none.json: No such file"),
         (["run", "words.onnx", "words.onnx", "--prompt", "a"], "is no language model that reads images"),
+        (["run", "words.onnx", "Once upon a time"], "Once upon a time: no such file; a text is given with --prompt"),
         (["serve", "words.onnx", "--host", "no host"], "--host no host --port 8080: "),
         (["chat", os.devnull, "--prompt", "a"], "character device"),
     ],

@@ -184,6 +184,7 @@ def test_what_has_no_effect_is_refused(folder: Path) -> None:
     for words, why in (
         (("x.wav", "--output", "x.npz"), "spoken texts are written to .srt, .vtt, .txt files"),
         (("x.wav", "--features", "mfcc"), "speech is written down"),
+        ((), "ggml-small.bin writes down speech: give a sound (.wav)"),
         (("x.wav", "--language", "de"), "the language 'de' is not known"),
     ):
         done = command("run", "ggml-small.bin", *words, cwd=folder)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 import tenon
-from tenon.errors import BundleError, FormatError
+from tenon.errors import BundleError, FormatError, InputError
 from tenon.network.graph.decoder_shapes import decoder_shapes
-from text_models import TEMPLATE, byte_pairs, language_model, written_model
+from text_models import TEMPLATE, byte_pairs, language_model, talking_decoder, written_model
 
 
 def test_settings_are_those_of_the_files_beside_the_model(tmp_path: Path) -> None:
@@ -45,6 +46,25 @@ def test_a_model_without_tokenizer_has_ports_only() -> None:
     assert text is not None
     assert text.tokenizer is None
     assert text.ports == {"tokens": "input_ids", "logits": "logits"}
+
+
+def test_caches_that_cannot_be_addressed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token takes heads * width * 4 bytes of a cache; the message says how many there is room for."""
+    monkeypatch.setattr("tenon.network.graph.decoder_shapes.LARGEST_BUFFER", 4096)
+    for graph in (tenon.load(written_model(tmp_path)), tenon.load(_gguf(tmp_path))):
+        caches = [value.type.shape for value in graph.inputs if value.name.startswith("past")]
+        token = 4 * max(
+            math.prod(dim for dim in (*c[:-2], c[-1]) if isinstance(dim, int)) for c in caches if len(c) > 1
+        )
+        decoder_shapes(graph, context=4095 // token)
+        with pytest.raises(InputError, match=rf"would take 4096 bytes.*at most context={4095 // token} \(--context\)"):
+            decoder_shapes(graph, context=4096 // token)
+
+
+def _gguf(folder: Path) -> Path:
+    path = folder / "net.gguf"
+    path.write_bytes(talking_decoder(layers=1).file())
+    return path
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json", "config.json"])

@@ -34,7 +34,8 @@ def usage_errors(ctx: Any) -> Iterator[None]:
         if message is None or ctx.resilient_parsing or type(error).__name__ == "NoArgsIsHelpError":
             raise
         text = " ".join(str(message()).split()).rstrip(".")
-        raise InputError(f"{text[:1].lower()}{text[1:]}: see '{ctx.command_path} -h'") from None
+        what, where = f"{text[:1].lower()}{text[1:]}", f"see '{ctx.command_path} -h'"
+        raise InputError(f"{what} ({where})" if what.endswith("?") else f"{what}: {where}") from None
 
 
 class CommandGroup(TyperGroup):

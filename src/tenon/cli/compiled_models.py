@@ -115,7 +115,12 @@ class CompiledModel:
             write_private(path, *container_pieces(parts_of({bundle.target.name: bundle.loaded_files()})))
             write_private(self.base.with_suffix(".json"), json.dumps(record).encode())
         except (InputError, OSError) as error:
-            warn(f"the cache {self.base.parent} cannot be written ({error}), so the compiled model is not kept there")
+            cause = error.__cause__ if isinstance(error, InputError) else error
+            why = cause.strerror if isinstance(cause, OSError) and cause.strerror else error
+            warn(
+                f"the cache {self.base.parent} cannot be written ({why}), so the compiled model is not kept there: "
+                "make room, or set TENON_CACHE"
+            )
             return None
         _shrink(self.base.parent)
         return path

@@ -57,7 +57,7 @@ class InputFiles:
         """Raises InputError for options that have no effect on these files, OSError for a file that is not there."""
         for path in (self.image, self.sound, *self.arrays.values()):
             if path is not None:
-                path.stat()
+                _check_exists(path)
         if self.preprocess and self.image is None and self.frames is None:
             raise InputError(f"--{next(iter(self.preprocess))} is for an image, and none was given")
         if self.frames is None:
@@ -68,6 +68,16 @@ class InputFiles:
             refuse({"match": self.live.match}, "give an image")
         if self.sound is None:
             refuse({"features": self.live.features}, "give a sound (.wav)")
+
+
+def _check_exists(path: Path) -> None:
+    """Raises OSError for a file that is not there, InputError for what looks like a text rather than a file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if " " in path.name and not path.suffix:
+            raise InputError(f"{path}: no such file; a text is given with --prompt, or with --text") from None
+        raise
 
 
 def read_feeds(

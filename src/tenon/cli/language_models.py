@@ -43,7 +43,12 @@ def complete(
 def print_completion(generator: Generator, prompt: Prompt, how: Mapping[str, Any], *, as_json: bool) -> None:
     """Print a text as it is generated, or all of it as JSON."""
     completion = printed(generator, prompt, how, silent=as_json)
-    if not completion.tokens and isinstance(prompt, str) and generator.text.chat_template:
+    if (
+        not completion.tokens
+        and completion.finish == "stop"
+        and isinstance(prompt, str)
+        and generator.text.chat_template
+    ):
         note("the model ended the text at once; it is made for conversations: tenon chat MODEL --prompt TEXT")
     if as_json:
         print_json(described(completion))

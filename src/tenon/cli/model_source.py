@@ -13,10 +13,11 @@ import tenon
 from tenon.cli.compiled_models import CompiledModel
 from tenon.cli.console import note, size, stages
 from tenon.cli.unused_options import refuse
-from tenon.errors import BundleError, InputError, ModelError
+from tenon.errors import BundleError, InputError, ModelError, ResourceError, ToolchainError
 from tenon.formats.model_files.model_file import read
 from tenon.input_file import printable
-from tenon.machine.targets import find
+from tenon.machine.targets import Target, find
+from tenon.machine.targets.host import missing
 from tenon.machine.targets.host_cpu import runs_here
 from tenon.network.graph.decoder_shapes import is_open_decoder
 from tenon.network.graph.size_range import Size
@@ -186,6 +187,12 @@ def open_engine(
     if source.bundle:
         source.check_bundle_options(options, "target", "preprocess", "profile", "gpu")
         return _opened(source.model, threads, source.bundle_target(options.get("target")), options.get("gpu"))
+    target = find(Options.from_environment(target=options.get("target")).target)
+    if not runs_here(target.name):
+        raise InputError(
+            f"--target {target.name}: this machine does not execute its code: leave out --target, or compile a bundle "
+            "for a machine that does (tenon compile)"
+        )
     engine = _engine_or_bundle(source, options, threads, only_speed=only_speed)
     return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads, gpu=options.get("gpu"))
 
@@ -309,6 +316,8 @@ def _engine_or_bundle(
             engine = _opened(path, threads, gpu=options.get("gpu"))
             note_open_batches(kept.assumed)
             return engine
+    if here:
+        _check_can_run(find(chosen.target))
     with stages(f"compiling {source.name}") as progress, kept.compiling():
         bundle = _compiled(source, chosen, progress, only_speed=only_speed)
     if not here or not runs_here(bundle.target.name):
@@ -316,6 +325,18 @@ def _engine_or_bundle(
     opened: tenon.Bundle | Path = kept.keep(bundle) or bundle
     del bundle  # of a kept one, nothing stays in memory
     return _opened(opened, threads, gpu=options.get("gpu"))
+
+
+def _check_can_run(target: Target) -> None:
+    """Before a compilation that takes long: raises ResourceError where a GPU's driver or device is missing, and
+    ToolchainError for code that neither this machine nor an emulator executes."""
+    from tenon.machine.codegen.backend import find as find_backend
+    from tenon.runtime.engine.device_here import why_no_device
+
+    if not runs_here(target.name) and find_backend(target.backend).launch != "grid" and (why := missing(target)):
+        raise ToolchainError(why)
+    if why := why_no_device(target):
+        raise ResourceError(f"--target {target.name}: {why}")
 
 
 def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:

@@ -52,7 +52,12 @@ def run_model(
     files.check()
     if options.get("head") and source.bundle:
         raise InputError(f"--head: {source.model} is compiled already: compile the model again with --head")
-    if (files.sound or speech.stream) and (model := speech_model(Path(source.model))):
+    model = speech_model(Path(source.model))
+    if model and not files.arrays and not (files.sound or speech.stream):
+        raise InputError(
+            f"{source.name} writes down speech: give a sound (.wav), or samples on standard input with --stream"
+        )
+    if model and (files.sound or speech.stream):
         from tenon.cli.speech import transcribe
 
         unused: dict[str, Any] = {

@@ -59,6 +59,9 @@ def tune_models(
     if as_json:
         return print_json({"table": str(chosen.tuning), "models": {n: _summary(f) for n, f in results.items()}})
     for name, layers in results.items():
+        if not layers:
+            console.print(f"{name}: no layer has several algorithms to choose from", markup=False)
+            continue
         summary = _summary(layers)
         best, estimated = summary["milliseconds"], summary["milliseconds"] * summary["excess"]
         console.print(

@@ -91,7 +91,9 @@ class Gguf:
     def stored(self, tensor: GgufTensor, nbytes: int) -> Array:
         """The bytes of a tensor, u8.  Raises FormatError where the file ends before."""
         if tensor.start + nbytes > len(self.data):
-            raise FormatError(f"tensor '{tensor.name}' lies beyond the end of the file, which is cut short")
+            raise FormatError(
+                f"tensor '{tensor.name}' lies beyond the end of the file, which is cut short: copy or download it again"
+            )
         return np.frombuffer(self.data, np.uint8, nbytes, tensor.start)
 
 
@@ -116,6 +118,12 @@ def parse(data: bytes) -> Gguf:
     placed = {name: GgufTensor(name, dims, type, start + offset) for name, dims, type, offset in headers}
     if len(placed) < len(headers):
         raise FormatError("two tensors have one name")
+    last = max((tensor.start for tensor in placed.values() if tensor.size), default=0)
+    if last >= len(data):
+        raise FormatError(
+            f"it is cut short: it has {len(data)} bytes, and its last tensor begins at byte {last}: copy or download "
+            "it again"
+        )
     return Gguf(values, placed, data)
 
 

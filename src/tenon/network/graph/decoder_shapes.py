@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tenon.errors import InputError
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.types import LARGEST_BUFFER
 
 CONTEXT, CHUNK = 2048, 64
 """Tokens that the caches have room for, and tokens of a run at most, where nothing else is said."""
@@ -44,6 +47,7 @@ def decoder_shapes(
     most = min(longest, max(room // 2, 1))
     if room < 2 or most < 1:
         raise InputError(f"context={room}: the caches need room for two tokens at least")
+    _check_addressable(graph, room)
     names = _dimensions(graph, text.ports["tokens"])
     if sequences > 1:
         if not graph.default_sizes:
@@ -57,6 +61,19 @@ def decoder_shapes(
     batch = {names.batch: 1} if names.batch else {}
     masks = dict.fromkeys(names.masks, f"1..{room}")
     return [{**batch, **masks, names.length: f"1..{n}", names.past: f"0..{room - n}"} for n in (1, most)]
+
+
+def _check_addressable(graph: Graph, room: int) -> None:
+    """Raise InputError where a cache with room for so many tokens is too large to be addressed."""
+    token = 1  # bytes of a token in the largest cache, whose last axis but one is that of tokens
+    for cache in (value.type for value in graph.inputs if value.name.startswith("past") and value.type.rank > 1):
+        others = (*cache.shape[:-2], cache.shape[-1])
+        token = max(token, cache.dtype.bytes * prod(dim for dim in others if isinstance(dim, int)))
+    if room * token >= LARGEST_BUFFER:
+        raise InputError(
+            f"context={room}: a cache would take {room * token} bytes, and has less than {LARGEST_BUFFER}: "
+            f"at most context={(LARGEST_BUFFER - 1) // token} (--context)"
+        )
 
 
 class _Dimensions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -424,11 +423,13 @@ def first_usable(targets: Sequence[str], engine: Callable[[str], Engine]) -> Eng
     """
     names = [name.strip() for name in targets]
     for name, next_one in itertools.pairwise(names):
-        opened = engine(name)
+        opened: Engine | None = None
         try:
+            opened = engine(name)
             opened.prepare()
         except ResourceError as error:
-            opened.close()
+            if opened is not None:
+                opened.close()
             warn(f"{error}: {next_one} is used instead of {name}")
         else:
             return opened
@@ -440,8 +441,7 @@ def _check_machine(manifest: Manifest, what: str) -> None:
     if runs_here(made_for.name):
         return
     raise BundleError(
-        f"{what} was made for {made_for.name} ({made_for.triple or 'no machine'}, {made_for.cpu or 'no processor'}) "
-        f"and this machine is {platform.machine()} or lacks its instructions: compile the model again for "
+        f"{what} was made for {made_for.name}, whose code this machine does not execute: compile the model again with "
         "--target host"
     )
 

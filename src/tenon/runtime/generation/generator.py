@@ -71,7 +71,10 @@ class Generator:
         self.engine = opened(model, threads, options)
         text = self.engine.text
         if text is None or text.kind != "decoder":
-            raise InputError(f"'{self.engine.name}' is no language model that predicts tokens")
+            raise InputError(
+                f"'{self.engine.name}' is no language model that predicts tokens: give a GGUF file, or a folder with a "
+                "language model and its tokenizer.json"
+            )
         self.text: TextModel = text
         self.tokenizer = TextTokenizer.of(text)
         self._decoder: Decoder | SequenceDecoder
