@@ -42,7 +42,7 @@ from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_open_batches
-from tenon.network.graph.decoder_shapes import decoder_shapes, is_open_decoder, tokens_of_run
+from tenon.network.graph.decoder_shapes import entry_points, tokens_of_run
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
@@ -159,7 +159,7 @@ def compile(
     ``shapes``, ``values``, ``max``, ``key`` and ``transform`` are as for ``load``; with a list of shapes (and of
     values, if these differ) the bundle supports each of them, with one copy of the weights.  Algorithms are selected
     for the first; the others use the same packing of weights where possible.  A language model without shapes gets two:
-    of one token, and of pieces of a text.
+    of one token, and of pieces of a text; with one set of shapes for 1 to N tokens, the one of a token is the second.
     ``rewrite`` is applied to the graph of each binding before it is optimised (``plugins.offloaded``, for example).
     ``stages`` is shown the graphs, the plan and the declined rules of each binding.
 
@@ -213,10 +213,10 @@ def _compiled(
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
     read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
     imported = cast(Graph, whole[0]) if read is None else read.graph
-    if read is not None and not any(all_shapes) and is_open_decoder(imported):
-        chunk = tokens_of_run(compilation.setting.threads, threaded=compilation.target.threaded)
-        entries = decoder_shapes(imported, chosen.context, chunk, chosen.sequences)
+    chunk = tokens_of_run(compilation.setting.threads, threaded=compilation.target.threaded)
+    if read is not None and (entries := entry_points(imported, all_shapes, chosen.context, chunk, chosen.sequences)):
         del imported, read  # with their weights
+        values = given_values[0]
         return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tenon.errors import InputError
+from tenon.network.graph.bind import GivenShapes
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.size_range import Size, read_shapes
 from tenon.network.graph.types import LARGEST_BUFFER
 
 CONTEXT, CHUNK = 2048, 64
@@ -26,6 +29,56 @@ def tokens_of_run(threads: int, *, threaded: bool) -> int:
     over before they have gained what waiting for each other costs.
     """
     return CHUNK if not threaded else 2 * CHUNK if threads <= _FEW_THREADS else 4 * CHUNK
+
+
+def entry_points(
+    graph: Graph, shapes: Sequence[GivenShapes | None], context: int | None, chunk: int, sequences: int
+) -> Sequence[GivenShapes]:
+    """The shapes of the entry points of a decoder: those of ``decoder_shapes`` if its dimensions are open, else the
+    given ones and a token alone.  Empty where no entry point is added to those given: there are several, or it is for a
+    fixed number of tokens.
+    """
+    if not any(shapes):
+        return decoder_shapes(graph, context, chunk, sequences) if is_open_decoder(graph) else ()
+    given = shapes[0]
+    alone = one_token(graph, given) if given and len(shapes) == 1 and sequences == 1 else {}
+    return (given, alone) if given and alone else ()
+
+
+def one_token(graph: Graph, shapes: GivenShapes) -> GivenShapes:
+    """The shapes of a run of one token over the caches of a decoder with these shapes; empty unless its runs have a
+    range of tokens from 1 on, in front of which the caches have a range of tokens."""
+    text = graph.text
+    if text is None or text.kind != "decoder":
+        return {}
+    length = dict(graph.extents.get(text.ports["tokens"], ())).get(1, "")
+    past = text.ports.get("past") or next(
+        (size for name, axes in graph.extents.items() if name.startswith("past") for _, size in axes if size != length),
+        "",
+    )
+    if length not in graph.sizes or past not in graph.sizes:
+        return {}
+    tokens, cached = graph.sizes[length], graph.sizes[past]
+    if tokens.least != 1 or tokens.most == 1 or tokens.step != 1 or cached.step != 1:
+        return {}
+    own = {length: Size(length, 1, 1), past: Size(past, cached.least, cached.most + tokens.most - 1)}
+
+    def bound(dimension: int | Size) -> int | Size:
+        return own.get(dimension.name, dimension) if isinstance(dimension, Size) else dimension
+
+    read = read_shapes(shapes)
+    stated = {d.name for given in read.values() for d in _dimensions_of(given) if isinstance(d, Size)}
+    return {
+        **{
+            name: bound(given) if isinstance(given, int | Size) else tuple(bound(d) for d in given)
+            for name, given in read.items()
+        },
+        **{name: size for name, size in own.items() if name not in stated},
+    }
+
+
+def _dimensions_of(given: int | Size | Sequence[int | Size]) -> Sequence[int | Size]:
+    return (given,) if isinstance(given, int | Size) else given
 
 
 def decoder_shapes(

@@ -28,13 +28,17 @@ size_t tenon_text_memory(const TenonText *text, const TextDecoder *d, size_t len
          (chosen != NULL ? tenon_text_grammar_memory(text, chosen, strlen(chosen)) : 0);
 }
 
-/* The entry point for the most tokens of those that are left. */
+/* The entry point that takes the most tokens of those that are left; of several, the one for the fewest. */
 static int fitting(const TextDecoder *d, long left, long past) {
   int best = -1;
+  long most = 0;
   for (int i = 0; i < d->count; i++) {
-    long takes = d->entries[i].length < left ? d->entries[i].length : left;
+    long length = d->entries[i].length, takes = length < left ? length : left;
     if (past > d->entries[i].past) continue;
-    if (best < 0 || takes > (d->entries[best].length < left ? d->entries[best].length : left)) best = i;
+    if (best < 0 || takes > most || (takes == most && length < d->entries[best].length)) {
+      best = i;
+      most = takes;
+    }
   }
   return best;
 }

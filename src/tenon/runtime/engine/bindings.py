@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 
 from tenon.errors import InputError
 from tenon.gpu_options import GpuOptions
@@ -85,6 +86,10 @@ class ShapeBinding:
         """Whether the given arrays have the shapes of the inputs."""
         return all(self._takes(t, given[t.name][0].shape) for t in self._fed if t.name in given)
 
+    def most_elements(self, given: Given) -> int:
+        """The number of elements of the largest arrays that the given inputs take."""
+        return sum(prod(t.shape) for t in self._fed if t.name in given)
+
     def _takes(self, tensor: BundleTensor, shape: tuple[int, ...]) -> bool:
         """Whether an input takes an array of that shape."""
         wanted = tensor.shape[:-1] if tensor.string else tensor.shape
@@ -99,16 +104,17 @@ class ShapeBinding:
 
 
 def fitting(bindings: Sequence[ShapeBinding], given: Given) -> int:
-    """The number of the binding for arrays of these shapes.  Raises InputError if none of several bindings fits; a
-    single binding is always returned, since ``io.fill`` reports mismatches in detail.
+    """The number of the binding for arrays of these shapes: of several that fit, the first of those whose largest
+    arrays are smallest.  Raises InputError if none of several bindings fits; a single binding is always returned, since
+    ``io.fill`` reports mismatches in detail.
     """
     if len(bindings) == 1:
         return 0
-    number = next((i for i, bound in enumerate(bindings) if bound.fits(given)), None)
-    if number is None:
+    fit = [i for i, bound in enumerate(bindings) if bound.fits(given)]
+    if not fit:
         shapes = ", ".join(f"{name}{list(array.shape)}" for name, (array, _) in given.items())
         listed = "; ".join(map(str, bindings))
         raise InputError(
             f"no binding takes {shapes}: this bundle was compiled for {listed}: compile it with one more --shape"
         )
-    return number
+    return min(fit, key=lambda i: bindings[i].most_elements(given))
