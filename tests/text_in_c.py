@@ -28,11 +28,11 @@ class SamplingInC(ctypes.Structure):
 
 
 @cache
-def library(folder: Path) -> ctypes.CDLL:
+def library(folder: Path, level: str = "-O1") -> ctypes.CDLL:
     """The functions as a shared library."""
     path = folder / "libtext.so"
     sources = [RUNTIME / name for name in TEXT]
-    flags = ("-std=c99", "-O1", "-fPIC", "-shared", "-ffp-contract=off", *WARNINGS)
+    flags = ("-std=c99", level, "-fPIC", "-shared", "-ffp-contract=off", *WARNINGS)
     succeeded(run(needed("gcc"), *flags, *sources, "-o", path, "-lm"))
     loaded = ctypes.CDLL(str(path))
     loaded.tenon_text_work.restype, loaded.tenon_text_encode.restype = ctypes.c_size_t, ctypes.c_long

@@ -204,6 +204,7 @@ static void collect_nodes(TextGrammar *g) {
 /* Forget all states but the first `count` of the path, which get other numbers. */
 static void forget(TextGrammar *g, uint32_t count) {
   const uint32_t states = g->state_count;
+  g->masked = GRAMMAR_NONE;
   for (uint32_t i = 0; i < states; i++) g->states[i].is_kept = 0;
   for (uint32_t i = 0; i < count; i++) g->states[g->path[i]].is_kept = 1;
   clear_slots(g);
@@ -258,6 +259,7 @@ int tenon_text_grammar_open(TextGrammar *g, const TenonText *text, const char *s
   g->node_count = 1;
   const uint32_t first = made_state(g, GRAMMAR_NONE, 0);
   g->path[0] = (uint16_t)first;
+  g->masked = GRAMMAR_NONE;
   g->mistake = first == GRAMMAR_NONE ? "it is too large" : NULL;
   return first == GRAMMAR_NONE ? TENON_TEXT_BAD_GRAMMAR : 0;
 }
@@ -279,14 +281,22 @@ static void allow_tokens(TextGrammar *g) {
   }
 }
 
-size_t tenon_text_grammar_mask(TextGrammar *g, float *logits, uint32_t size) {
+/* Find the tokens that may come next, unless they are known since the text was last in its state, as within a string. */
+static void find_tokens(TextGrammar *g) {
   const uint32_t *ends = (const uint32_t *)tenon_text_section(g->text, TEXT_END_TOKENS);
   const uint32_t vocabulary = g->text->head[TEXT_VOCABULARY];
-  size_t count = 0;
+  if (g->masked == g->path[0]) return;
   memset(g->bits, 0, ((size_t)vocabulary / 32 + 1) * sizeof *g->bits);
   allow_tokens(g);
   for (uint32_t i = 0; i < g->text->head[TEXT_ENDS] && g->states[g->path[0]].is_end; i++)
     if (ends[i] < vocabulary) g->bits[ends[i] >> 5] |= 1u << (ends[i] & 31);
+  g->masked = g->path[0];
+}
+
+size_t tenon_text_grammar_mask(TextGrammar *g, float *logits, uint32_t size) {
+  const uint32_t vocabulary = g->text->head[TEXT_VOCABULARY];
+  size_t count = 0;
+  find_tokens(g);
   for (uint32_t token = 0; token < size; token++) {
     const int may_come = token < vocabulary && g->bits[token >> 5] >> (token & 31) & 1;
     if (!may_come) logits[token] = -INFINITY;

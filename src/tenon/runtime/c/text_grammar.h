@@ -53,7 +53,7 @@ typedef struct {
   uint16_t *node_slots, *state_slots, *path;
   uint8_t classes[256];
   uint32_t step_count, step_room, rule_count, rule_room, node_count, node_room, state_count, state_room, set_count,
-      set_room, class_count, generation, root;
+      set_room, class_count, generation, root, masked; /* the state that `bits` are of, GRAMMAR_NONE: of none */
 } TextGrammar;
 
 /* The bytes of memory for a grammar of `length` bytes, or for a JSON schema. */
