@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Instructions of products by weights in blocks, counted by QEMU: for a multiply-add, of several rows and of one.
+"""Instructions of products by weights in blocks, counted by QEMU or wasmtime: for a multiply-add, of several rows and
+of one.
 
     python bench/block_instructions.py [--target aarch64-i8mm ...] [--format q4_0 q8_0] [--size ROWS:INPUTS:OUTPUTS]
 
-Counts need a QEMU with plug-ins.  The kernel alone is counted, without the rounding of activations.
+Counts of processors need a QEMU with plug-ins.  The kernel alone is counted, without the rounding of activations; of
+WebAssembly, with it.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ def main() -> None:
             for target in given.target:
                 bundle = compiled(network(rows, inputs, outputs), target, form)
                 x = np.zeros((rows, inputs), np.float32)
-                counted = count(bundle, [{"x": x}]).functions
-                own = sum(n for name, n in counted.items() if name.startswith(KERNELS))
+                counted = count(bundle, [{"x": x}])
+                kernels = sum(n for name, n in counted.functions.items() if name.startswith(KERNELS))
+                own = kernels if counted.functions else counted.instructions[0]
                 figures.append(f"{target} {own / (rows * inputs * outputs):.4f}")
             print(f"{rows} x {inputs} x {outputs} {form}: {', '.join(figures)}", flush=True)
 

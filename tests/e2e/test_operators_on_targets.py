@@ -357,6 +357,24 @@ def test_weights_in_blocks_by_products_of_halves_of_words(target: str) -> None:
     assert_equal([*records, *recorded(ALL_HALVES, row.machine)], row)
 
 
+@pytest.mark.parametrize("target", ["wasm32", "wasm32-relaxed", "riscv64-v"])
+def test_weights_in_blocks_by_other_vectors(target: str) -> None:
+    """To the bit, all formats: one row and several, and panels that are not full; those of few bits by relaxed
+    SIMD, and those of RISC-V byte by byte; and all numbers of f16 as f32."""
+    skip_without_device(target)
+    row, records = find(target), list[Launched]()
+    for form, (rows, outputs) in itertools.product(FORMATS.values(), ((1, 11), (3, 4))):
+        case = Case(BlockMatMul(form.name), quantised_case(rows, form.span, outputs, form), (3,), label=form.name)
+        records += recorded(case, row.machine)
+    small = sum(form.bits <= 6 for form in FORMATS.values()) if row.machine.has("dot8_small") else 0
+    assert sum("dot8_small" in str(each.kernel) for each in records) == 2 * small
+    assert row.machine.has("dot8_small") == (target == "wasm32-relaxed")
+    assert any("dot4" in str(each.kernel) for each in records) == (target != "riscv64-v")
+    halves = np.arange(1 << 16).astype(np.uint16).view(np.float16)
+    records += recorded(Case(Cast(to="f32"), (halves[~np.isnan(halves)],), label="f16"), row.machine)
+    assert_equal(records, row)
+
+
 def _bf16(rng: np.random.Generator, count: int) -> Array:
     """Numbers of all sizes, whose sums of products are seldom exact."""
     return (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)).astype(DType.BF16.numpy)

@@ -111,6 +111,7 @@ INSTRUCTIONS = {
     ("aarch64", "dot4_narrow", 4): r"sadalp\s+v\d+\.4s",
     ("armv7", "dot4_narrow", 4): r"vpadal\.s16\s+q\d+",
     ("wasm32", "dot4", 4): r"i32x4\.dot_i16x8_s",
+    ("wasm32-relaxed", "dot8_small", 4): r"i32x4\.relaxed_dot_i8x16_i7x16_add_s",
 }
 
 

@@ -6,7 +6,7 @@ of two products to 16 bits: it is exact where that factor is below 64, whatever 
 
 from __future__ import annotations
 
-from tenon.machine.isa.base import Form
+from tenon.machine.isa.base import PRODUCT_ALONE, Form
 from tenon.machine.isa.byte_products import by_pairs, moved_bytes
 
 _RELAXED = """\
@@ -21,4 +21,6 @@ FORMS = (
     ),
     *moved_bytes("defined(__wasm_simd128__)"),
     Form("dot8_small", 4, "defined(__wasm_relaxed_simd__)", _RELAXED),
+    Form("mul_rounded", 1, "defined(__GNUC__) && defined(__wasm__)", PRODUCT_ALONE % "r"),
+    Form("mul_rounded", 4, "defined(__GNUC__) && defined(__wasm_simd128__)", PRODUCT_ALONE % "r"),
 )

@@ -85,6 +85,14 @@ def product_unit(machine: Machine) -> str:
 TWO_WORDS, PAIRS, SIXTEEN = "dot8_small", "dot2_i16", "dot16"
 """The operations for two words of codes of few bits, for two products of halves of words, and for those of 16 bytes."""
 
+SINGLE = "mul"
+"""The operation for products of single bytes, widened to words."""
+
+
+def signed_bytes(word: Expr) -> list[Expr]:
+    """The bytes of words of i32 as numbers, the first one first."""
+    return [word << 24 - 8 * i >> 24 if i < 3 else word >> 24 for i in range(4)]
+
 
 def by_pairs(machine: Machine) -> bool:
     """Whether bytes are widened to halves of words, two of which are multiplied and added up at a time."""
@@ -93,6 +101,8 @@ def by_pairs(machine: Machine) -> bool:
 
 def sum_unit(s: BlockProduct, machine: Machine) -> str:
     """The operation that sums the products of a kernel."""
+    if machine.lanes > 1 and machine.launch is None and not (machine.fours or by_pairs(machine)):
+        return SINGLE
     if by_pairs(machine):
         return SIXTEEN if s.weights.bits == 8 and machine.has(SIXTEEN) else PAIRS
     return TWO_WORDS if s.weights.bits <= 6 and machine.has(TWO_WORDS) else product_unit(machine)
@@ -313,8 +323,9 @@ class BlockSums:
     ) -> None:
         """Add the products of some pairs of words."""
         k, lanes, weights = self.k, self.lanes, self.at.weights
-        if self.unit in (SIXTEEN, PAIRS):
-            add = self._sixteens if self.unit == SIXTEEN else self._pairs_of_halves
+        others = {SIXTEEN: self._sixteens, PAIRS: self._pairs_of_halves, SINGLE: self._single_bytes}
+        if self.unit in others:
+            add = others[self.unit]
             add(dots, [row_at(row, r) for r in range(rows)], panel, vectors, group, pairs)
             return
         for pair in pairs:
@@ -357,6 +368,25 @@ class BlockSums:
                 for i, half in enumerate(self._halves(self.at.weights.words(panel + v, group), pair)):
                     for r, halves in enumerate(activations):
                         dots[r, v] = op(PAIRS, dots[r, v], halves[i], half)
+
+    def _single_bytes(
+        self, dots: Tensor, rows: Sequence[Index], panel: Index, vectors: int, group: Index, pairs: Sequence[int]
+    ) -> None:
+        """Add the products of some pairs of words, byte by byte: those of activations are scalars, which are widened
+        for all panels, and those of weights vectors, which are widened for all rows."""
+        k, lanes = self.k, self.lanes
+        for pair in pairs:
+            own = [
+                [k.let("x", bitcast(self.at.x[at, group * WORDS + 2 * pair + i], I32)) for i in (0, 1)] for at in rows
+            ]
+            activations = [[k.let("x", byte) for word in each for byte in signed_bytes(word)] for each in own]
+            for v in range(vectors):
+                words = unpacked_pair(self.p, self.at.weights.words(panel + v, group), pair)
+                widened = [byte for word in words for byte in signed_bytes(k.let("w", bitcast(word, I32)))]
+                for i, byte in enumerate(widened):
+                    weight = k.let("b", byte)
+                    for r, each in enumerate(activations):
+                        dots[r, v] = dots[r, v] + weight * broadcast(each[i], lanes)
 
     def _halves(self, stored: Callable[[int], Expr], pair: int) -> list[Expr]:
         """The elements of two words of weights, two by two: those at even and at odd places of each word."""

@@ -105,7 +105,7 @@ CONVERSIONS: dict[tuple[DType, DType], Conversion] = {
             ),
             0: (
                 (_CLANG_F16, _HALF_TYPE + "return __builtin_convertvector((half)a, {F});"),
-                ("defined(__wasm_simd128__)", _BY_PRODUCT),
+                ("defined(__wasm_simd128__) || defined(__riscv_vector)", _BY_PRODUCT),
             ),
             8: (
                 (
