@@ -90,6 +90,7 @@ def test_labels_that_are_no_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_kinds_of_text() -> None:
     assert told_kind("模型".encode()[:5]) == "it is text"  # cut within a character
+    assert told_kind(b"GGUF\x03\0\0\0\x10\x01\0\0") == "it is a GGUF model"
     assert told_kind(b"\xff\xfe\0\0\0\0\0\0\0") == ""
 
 

@@ -38,6 +38,7 @@ _BEGINNINGS: tuple[tuple[int, bytes, FileKind], ...] = (
 
 _MODELS: tuple[tuple[int, bytes, FileKind], ...] = (
     (4, b"TFL3", FileKind("a TFLite model")),
+    (0, b"GGUF", FileKind("a GGUF model")),
     (4, b"ORTM", FileKind("a model of ONNX Runtime (.ort)")),
     (0, b"\x89HDF\r\n", FileKind("an HDF5 file")),
     (0, b"PK\x03\x04", FileKind("a ZIP archive")),
