@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tenon
 from gguf_models import DecoderFile, gguf
 from gpu_devices import needs_compiler, why_not
+from libtenon import client, run, sdk_for_clients, succeeded
 from tenon.network.passes.block_weights import rounded_blocks
+from text_models import talking_decoder
 
 COUNT = 12
 
@@ -62,3 +66,26 @@ def of_sequences(target: str) -> list[np.ndarray]:
 def test_several_sequences(device: str) -> None:
     for got, right in zip(of_sequences(device), of_sequences("host"), strict=True):
         np.testing.assert_allclose(got, right, atol=2e-5 * np.abs(right).max())
+
+
+ALIKE = ("abc abc cat", "abc abc dog", "abc abc cat sat")
+
+
+def test_a_shared_beginning_is_copied(device: str, tmp_path: Path) -> None:
+    """Texts that begin alike are those of processors: Python copies caches, and libtenon computes them again."""
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "words.gguf"
+    path.write_bytes(talking_decoder(layers=1).file())
+    texts = dict[str, list[tuple[str, int]]]()
+    for target in ("host", device):
+        bundle = tenon.compile(path, target=target, context=64, sequences=2, no_tuning=True)
+        bundle.save(tmp_path / target)
+        with tenon.Generator(tmp_path / target) as generator:
+            made = list(generator.generate_all(ALIKE, max_tokens=8))
+        texts[target] = [(each.text.replace("\n", "/").replace("\0", "/"), each.reused_tokens) for each in made]
+    assert texts[device] == texts["host"]
+    assert [reused > 3 for _, reused in texts[device]] == [False, True, True]
+    sdk_for_clients(tmp_path, "")
+    program = client("batch_texts", tmp_path / "sdk", tmp_path)
+    lines = succeeded(run(program, tmp_path / device, "1", "0", "", *ALIKE)).decode().rstrip("\n").split("\n")
+    assert lines[::2] == [text for text, _ in texts["host"]]
