@@ -121,8 +121,8 @@ def test_every_function_is_exported(place: Path) -> None:
     assert {line.split()[-1] for line in listed.splitlines()} == set(FUNCTIONS)
     both = library.stat().st_size + (place / "sdk" / "lib" / "libtenon.so").stat().st_size
     # 8 kB are for GPUs, their options, and devices of single nodes, 4 kB for sizes and states, 1 kB for processors,
-    # 44 kB for texts by language models, grammars, JSON schemas and batches, 10 kB for speech
-    assert both < 221_000
+    # 52 kB for texts by language models, grammars, JSON schemas with patterns and batches, 10 kB for speech
+    assert both < 231_000
 
 
 STRUCTS = {  # of each: its size, and the offsets of its fields
