@@ -151,8 +151,8 @@ class _Assignment:
 
     def unify(self) -> None:
         """Values that are adjacent in one buffer (parts of a concatenation or split), or of which one should be written
-        over the other, have equal halos."""
-        pairs, copies = [], {id(copy) for copy in self.copies.values()}
+        over the other, have equal halos.  An operand that is edited is copied where the halos hold other numbers."""
+        pairs, edited_pairs, copies = [], set[tuple[Value, Value]](), {id(copy) for copy in self.copies.values()}
         for node in self.graph:
             if id(node.outputs[0]) in copies:
                 continue
@@ -163,15 +163,16 @@ class _Assignment:
             edited = node.inputs[0] if operator(node).edits else None
             if edited is not None and edited.type.layout.image and edited.uses == [node]:
                 pairs.append((edited, node.output))
+                edited_pairs.add(pairs[-1])
         changed = True
         while changed:
             changed = False
             for a, b in pairs:
                 ha, hb = (self.halos.get(v, _zero(v.type.rank)) for v in (a, b))
-                if ha != hb:
+                fills = {self.fills[v] for v in (a, b) if v in self.fills}
+                if ha != hb and not (len(fills) > 1 and (a, b) in edited_pairs):
                     both = tuple((max(p, r), max(q, s)) for (p, q), (r, s) in zip(ha, hb, strict=True))
                     self.halos[a] = self.halos[b] = both
-                    fills = {self.fills[v] for v in (a, b) if v in self.fills}
                     if len(fills) > 1:
                         raise InternalError(f"halos of {sorted(fills)} meet in {a} and {b}, which share memory")
                     self.fills[a] = self.fills[b] = next(iter(fills))

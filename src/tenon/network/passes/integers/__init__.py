@@ -26,7 +26,7 @@ from tenon.network.passes.integers.float_results import float_result_rules
 from tenon.network.passes.integers.functions import prelu
 from tenon.network.passes.integers.operands import TensorGrid, grid_of
 from tenon.network.passes.integers.pointwise import binary, table
-from tenon.network.passes.integers.pools import average, concat, resize, softmax, total
+from tenon.network.passes.integers.pools import average, concat, is_sized_mean, resize, softmax, total
 from tenon.network.passes.integers.products import product
 from tenon.network.passes.integers.quotients import divide, log_softmax
 from tenon.network.passes.integers.same_operand import same_operand_rules
@@ -138,6 +138,8 @@ def _uncompiled(match: Match, result: Result) -> str:
 
 
 def _integers(match: Match, arithmetic: Arithmetic) -> Value | str:
+    if is_sized_mean(match.root):
+        return ""
     if arithmetic != "onnx":
         pair = chain(match, PAIRS)
         if not isinstance(pair, str) and isinstance(pair.core.op, PAIRS) and pair.slope == 1:

@@ -10,12 +10,13 @@ import numpy as np
 from tenon.network.graph.graph import Node, Value
 from tenon.network.ops.base import Operator
 from tenon.network.ops.conv import Conv, ConvTranspose
+from tenon.network.ops.mask import Mask
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.pointwise import Mul
 from tenon.network.ops.quantised_values import bounds, slope
 from tenon.network.ops.slice_gather import Pad
 from tenon.network.passes.base import Match
-from tenon.network.passes.integers.operands import TensorGrid, can_move, grid_of, moved
+from tenon.network.passes.integers.operands import TensorGrid, below_all, can_move, grid_of, moved
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> FloatChain | s
             scaled = True
         elif negative_slope is not None and leak == 1 and not scaled and _has_weights(node.input(0)):
             leak = negative_slope
-        elif can_move(node) and not isinstance(node.op, Pad):
+        elif (can_move(node) and not isinstance(node.op, Mask | Pad)) or below_all(node, moves):
             moves.append(node)
         else:
             return FloatChain(node, tuple(reversed(moves)), low, high, scaled, grid, leak)
@@ -93,7 +94,7 @@ def chain(match: Match, core: tuple[type[Operator], ...] = ()) -> FloatChain | s
 
 def _has_weights(value: Value) -> bool:
     """Whether a product by constant weights computes ``value``, its elements moved at most."""
-    while value.producer is not None and can_move(value.producer) and not isinstance(value.producer.op, Pad):
+    while value.producer is not None and can_move(value.producer) and not isinstance(value.producer.op, Mask | Pad):
         value = value.producer.input(0)
     node = value.producer
     return node is not None and isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul)

@@ -8,9 +8,12 @@ import numpy as np
 
 from tenon.network.graph.graph import Array, Node, Value
 from tenon.network.graph.types import DType, Quant
+from tenon.network.ops.mask import Mask
 from tenon.network.ops.pointwise import Mul
+from tenon.network.ops.pool import MaxPool
 from tenon.network.ops.quantised_values import integers_of
 from tenon.network.ops.quantize import DequantizeLinear
+from tenon.network.ops.reduce import GlobalMaxPool
 from tenon.network.ops.requantize import limits
 from tenon.network.ops.slice_gather import Pad
 from tenon.network.ops.traits import rearranges, selects
@@ -123,7 +126,7 @@ def _source(value: Value) -> tuple[Value, TensorGrid, list[Node]] | str:
         if isinstance(node.op, Mul) and factor is None and node.input(1).constant and node.input(1).type.size == 1:
             factor, value = float(node.input(1).array.reshape(-1)[0]), node.input(0)
             continue
-        if not can_move(node) or value is not node.output:
+        if not (can_move(node) or below_all(node, moves)) or value is not node.output:
             return f"it reads the result of {node.op.name}, which is not quantised"
         moves.append(node)
         value = node.input(0)
@@ -141,24 +144,38 @@ def _source(value: Value) -> tuple[Value, TensorGrid, list[Node]] | str:
 
 
 def can_move(node: Node) -> bool:
-    """Whether a node only moves data, so that it can move the integers instead."""
+    """Whether a node only moves data, so that it can move the integers instead.  A Mask stores zeros beyond an extent,
+    which are zero points among integers."""
+    if isinstance(node.op, Mask):
+        return node.op.value == 0
     if isinstance(node.op, Pad):
         value = node.inputs[2] if len(node.inputs) > 2 else None
         return attribute(node, "mode") != "constant" or value is None or value.data is not None
     return rearranges(node) or (selects(node) and len(node.outputs) == 1)
 
 
+def below_all(node: Node, readers: list[Node]) -> bool:
+    """Whether a Mask stores -inf for a MaxPool, the last of ``readers`` but for other Masks, which any number that no
+    element is below replaces."""
+    if not isinstance(node.op, Mask) or node.op.value != -np.inf:
+        return False
+    maxima = next((reader for reader in reversed(readers) if not isinstance(reader.op, Mask)), None)
+    return maxima is not None and isinstance(maxima.op, GlobalMaxPool | MaxPool)
+
+
 def moved(match: Match, node: Node, source: Value, grid: TensorGrid) -> Value:
     """The integers ``source`` after the data movement ``node``."""
-    rest = list(node.inputs[1:])
-    if isinstance(node.op, Pad) and attribute(node, "mode") == "constant":
+    rest, op = list(node.inputs[1:]), node.op
+    if isinstance(op, Mask):
+        op = replace(op, value=grid.zero if op.value == 0 else grid.range[0])
+    if isinstance(op, Pad) and attribute(node, "mode") == "constant":
         given = rest[1] if len(rest) > 1 else None
         real = 0.0 if given is None or given.data is None else float(given.data.reshape(-1)[0])
         steps = real if grid.steps else real / grid.scale
         low, high = grid.range
         filled = int(np.clip(np.rint(steps) + grid.zero, low, high))
         rest[1:2] = [match.constant("pad_value", np.array(filled, grid.dtype.numpy))]
-    result = match.add(node.op, source, *rest, origin=node.origin)
+    result = match.add(op, source, *rest, origin=node.origin)
     result.type = replace(result.type, quant=grid.quant)
     return result
 

@@ -15,6 +15,7 @@ from tenon.network.ops.elementwise import Pointwise
 from tenon.network.ops.integer_arithmetic import HEADROOM, Fixed
 from tenon.network.ops.integer_lookup import thresholds
 from tenon.network.ops.integer_normalize import inverse_square_root
+from tenon.network.ops.mask import Mask
 from tenon.network.ops.pointwise import Add, Mul, Sub
 from tenon.network.ops.quantised_values import bounds
 from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
@@ -26,7 +27,16 @@ from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.arithmetic import mul_factor, ratio_of, sum_factors, table_of
 from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.functions import function_16, is_squared_difference, squared_difference
-from tenon.network.passes.integers.operands import BYTES, Operand, TensorGrid, can_move, grid_of, moved, operand
+from tenon.network.passes.integers.operands import (
+    BYTES,
+    Operand,
+    TensorGrid,
+    below_all,
+    can_move,
+    grid_of,
+    moved,
+    operand,
+)
 from tenon.network.passes.integers.products import product
 from tenon.options import Arithmetic
 
@@ -117,12 +127,12 @@ def table(match: Match, arithmetic: Arithmetic) -> Value | str | None:
     while value.producer is not None and not isinstance(value.producer.op, DequantizeLinear):
         node = value.producer
         if only_variable(node) is not None:
-            if before and any(selects(n) or isinstance(n.op, Pad) for n in before):
+            if before and any(selects(n) or isinstance(n.op, Mask | Pad) for n in before):
                 return "a choice or a padding stands between functions"
             steps.append(node)
             after += before
             before = []
-        elif can_move(node) and value is node.output:
+        elif (can_move(node) or below_all(node, before)) and value is node.output:
             before.append(node)
         else:
             return None

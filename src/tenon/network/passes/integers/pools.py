@@ -10,8 +10,11 @@ import numpy as np
 
 from tenon.network.graph.graph import Node, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.activation import Clip
 from tenon.network.ops.byte_softmax import LONGEST
+from tenon.network.ops.pointwise import Mul
 from tenon.network.ops.pool import AveragePool
+from tenon.network.ops.quantize import DequantizeLinear
 from tenon.network.ops.reduce import GlobalAveragePool, ReduceMean, ReduceSum
 from tenon.network.ops.requantize import SUMS, quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
@@ -179,6 +182,49 @@ def _reduced(
     y = _pooled(match, chain, moved, rounding, arithmetic, tuple(sizes), **more)
     shape = match.constant("shape", np.array(node.output.type.dims, np.int64))
     return chain.finish(match, match.add("Reshape", y, shape))
+
+
+EXACT = 1 << 24
+"""Whole numbers up to this are exact in f32, and so are their sums in any order."""
+
+
+def sized_mean(match: Match, chain: FloatChain, node: Node) -> Value | str:
+    """The sum ``node`` over axes whose extents are known at run time, divided by the number of their elements.
+
+    It has the bits of an IntegerAveragePool of those extents: whole numbers are added in f32, without rounding, and
+    their sum is multiplied by the quotient in f32 of the scales' and the number of elements.
+    """
+    x, count = operand(match, node.input(0)), chain.core.input(1)
+    if isinstance(x, str):
+        return x
+    if why := _unfit(chain, x):
+        return why
+    if not match.sole(node.output):
+        return "the sum that a quotient is computed of is read by others too"
+    if x.grid.dtype is DType.I16:
+        return "averages of 16-bit integers are computed in float"
+    terms = node.input(0).type.size // node.output.type.size
+    if terms * max(abs(limit - x.grid.zero) for limit in x.grid.range) > EXACT:
+        return "its sums could be too large to be exact in f32"
+    one, grid = match.constant("one", np.array(1, np.float32)), chain.grid
+    factor = match.constant("factor", np.array(np.float32(x.grid.scale) / np.float32(grid.scale)))
+    zeros = [match.constant("zero", np.array(g.zero, g.dtype.numpy)) for g in (x.grid, grid)]
+    whole = match.add("DequantizeLinear", x.value, one, zeros[0])
+    total = match.add(node.op, whole, *node.inputs[1:], origin=node.origin)
+    mean = match.add("Mul", total, match.add("Div", factor, count))
+    limits = [match.constant("limit", np.array(bound - grid.zero, np.float32)) for bound in chain.bounds(away=False)]
+    bounded = mean if chain.bounds(away=False) == grid.range else match.add("Clip", mean, *limits)
+    return chain.finish(match, match.add(make("QuantizeLinear", to=grid.dtype.value), bounded, one, zeros[1]))
+
+
+def is_sized_mean(node: Node) -> bool:
+    """Whether a QuantizeLinear rounds what ``sized_mean`` made: sums of integers by a factor known at run time."""
+    mean = node.input(0).producer
+    mean = mean.input(0).producer if mean is not None and isinstance(mean.op, Clip) else mean
+    total = mean.input(0).producer if mean is not None and isinstance(mean.op, Mul) else None
+    whole = total.input(0).producer if total is not None and isinstance(total.op, ReduceSum) else None
+    scale = whole.input(1).data if whole is not None and isinstance(whole.op, DequantizeLinear) else None
+    return scale is not None and bool((scale == 1).all())
 
 
 def softmax(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:

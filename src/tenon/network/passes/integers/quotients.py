@@ -6,15 +6,17 @@ import numpy as np
 
 from tenon.network.graph.graph import Node, Operation, Value
 from tenon.network.graph.types import DType
+from tenon.network.ops.convert import Cast
 from tenon.network.ops.integer_log_softmax import LEAST_SCALE
 from tenon.network.ops.integer_normalize import LONGEST
 from tenon.network.ops.pointwise import Max
-from tenon.network.ops.reduce import ReduceL2
+from tenon.network.ops.reduce import ReduceL2, ReduceSum
 from tenon.network.ops.requantize import quantized_multiplier
 from tenon.network.passes.base import Match, attribute, make
 from tenon.network.passes.integers.chain import FloatChain
 from tenon.network.passes.integers.float_results import integer_scores
 from tenon.network.passes.integers.operands import Operand, operand, transpose
+from tenon.network.passes.integers.pools import sized_mean
 from tenon.options import Arithmetic
 
 LARGEST_SHIFT = 30
@@ -25,9 +27,13 @@ EPSILON = 1e-5
 
 
 def divide(match: Match, chain: FloatChain, arithmetic: Arithmetic) -> Value | str:
-    """A Div of two quantised tensors, or an L2 normalisation."""
+    """A Div of two quantised tensors, an L2 normalisation, or a mean over extents known at run time."""
     node, grid = chain.core, chain.grid
+    total, count = node.input(0).producer, node.input(1).producer
     if arithmetic == "onnx":
+        counted = count is not None and isinstance(count.op, Cast) and count.output.type.size == 1
+        if counted and total is not None and isinstance(total.op, ReduceSum):
+            return sized_mean(match, chain, total)
         return "quotients are computed in float"
     if chain.scaled:
         return "a factor stands between its result and its quantisation"
