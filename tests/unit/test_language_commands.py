@@ -8,7 +8,10 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,8 +19,9 @@ import tenon
 from command_line import run_main
 from libtenon import CLIENTS, needed, run, succeeded
 from real import DIGITS
-from tenon.cli import main
+from tenon.cli import conversations, main
 from tenon.errors import InputError, TenonWarning
+from tenon.runtime.generation.completion import Completion
 from tenon.runtime.generation.generator import SamplingKeywords
 from tenon.runtime.text.grammar import read_rules
 from text_models import talking_decoder, written_model
@@ -306,3 +310,22 @@ def test_one_question(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_errors(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert message in refused(capsys, *words)
+
+
+def test_ctrl_c_before_an_answer_begins_keeps_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is taken back, and the next one is answered; at a pipe the program ends."""
+    answered = list[list[str]]()
+
+    def printed(_: object, messages: list[dict[str, str]], *__: object, **___: object) -> Completion:
+        if messages[-1]["content"] == "first":
+            raise KeyboardInterrupt
+        answered.append([message["content"] for message in messages])
+        return Completion("answer", (), "stop", 1, 0, 0.0, 0.0)
+
+    monkeypatch.setattr(conversations, "printed", printed)
+    for terminal in (True, False):
+        monkeypatch.setattr(conversations, "_lines", lambda: iter(["first", "second"]))
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda own=terminal: own))
+        with nullcontext() if terminal else pytest.raises(KeyboardInterrupt):
+            conversations._converse(cast(tenon.Generator, None), [], [], {}, as_json=False)
+    assert answered == [["second"]]

@@ -65,10 +65,13 @@ def _converse(
         messages.append({"role": "user", "content": [*parts, {"type": "text", "text": line}] if parts else line})
         try:
             completion = printed(generator, messages, how, silent=as_json)
-        except TenonError as error:
+        except (KeyboardInterrupt, TenonError) as error:  # Ctrl-C before the answer begins
             if not sys.stdin.isatty():
                 raise
-            note(str(error))
+            if isinstance(error, TenonError):
+                note(str(error))
+            else:
+                sys.stdout.write("\n")
             messages.pop()
             continue
         messages.append({"role": "assistant", "content": completion.text})
