@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
 
 
 ROWS = ("first", "first_7x7", "first_of_five")
-"""Those of which pairs are of what the taps of a row read."""
+"""The cases whose pairs are elements that the taps of a row read."""
 
 
 def prepared(name: str, dtype: type[np.integer[Any]], **more: Any) -> tuple[IntegerConv, Site, list[Array]]:

@@ -103,7 +103,7 @@ def test_programs_in_c_take_it(tmp_path: Path, model: Path) -> None:
 
 
 def test_engines_take_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the entry points that take an array, the one for the fewest elements runs, whichever is the first."""
+    """The entry point for the fewest elements runs, of all that take an array, whichever is the first."""
     chosen = list[int]()
 
     def noted(*arguments: Any) -> int:

@@ -21,12 +21,13 @@ from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels import word_products
 from tenon.machine.kernels.conv import Conv, GroupRun, OutputTile, described, runs
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.lane_products import by_lanes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Added, Requantize
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tiles_of_runs import tiles_of_runs
 from tenon.machine.kernels.widened_results import WidenedResult
-from tenon.machine.kernels.word_products import CHANNELS, POSITIONS, WORDS, by_channels
+from tenon.machine.kernels.word_products import CHANNELS, POSITIONS, WORDS
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
@@ -135,8 +136,7 @@ class IntegerConv:
         return own if not self.fours(machine) or own in machine.fours else next(iter(machine.fours))
 
     def words_of(self, machine: Machine) -> str:
-        """What the words of a vector of activations are of, of which products take one each, or nothing
-        (``word_products``)."""
+        """Whether products take words of vectors of positions or of channels (``word_products``); "" if they do not."""
         if not self.fours(machine) or by_taps(self.conv, machine):
             return ""
         words = word_products.words_of(self.conv, machine)
@@ -418,7 +418,7 @@ def _by_channels(
         return [k.let(f"w{v}", w.vec(r.lanes)[o, block, ky, kx, row, v]) for v in range(r.vecs)]
 
     size = (acc.buffer.shape[0].const, acc.buffer.shape[1].const)
-    by_channels(k, acc, size, [partial(weights, four * WORDS + u) for u in range(WORDS)], value)
+    by_lanes("dot4", k, acc, size, [partial(weights, four * WORDS + u) for u in range(WORDS)], value)
 
 
 def _multiply_words(

@@ -39,6 +39,24 @@ def ask(ahead: Ahead | None, round: Index, weights: int) -> None:
         ahead.ask(ahead.turn * ahead.rounds + round, weights)
 
 
+def by_lanes(
+    operation: str,
+    k: Builder,
+    acc: Tensor,
+    size: tuple[int, int],
+    weights: Sequence[Callable[[], Sequence[Expr]]],
+    value: Callable[[Index, Index], Expr],
+) -> None:
+    """acc[i, j, v] += products of lane u of value(i, j) by weights[u]()[v], by an operation that takes a lane, over a
+    tile of ``size`` positions, whose values stay in registers."""
+    held = {(i, j): k.let("x", value(index(i), index(j))) for i in range(size[0]) for j in range(size[1])}
+    for u, own in enumerate(weights):
+        vectors = own()
+        for (i, j), x in held.items():
+            for v, weight in enumerate(vectors):
+                acc[i, j, v] = op(f"{operation}_lane{u}", acc[i, j, v], weight, x)
+
+
 def multiply_add(
     k: Builder,
     acc: Tensor,
@@ -49,12 +67,7 @@ def multiply_add(
     """acc[i, j, v] += value(i, j)[u] * weights[u]()[v] over a tile of ``size`` positions; ``value`` is a vector of
     channels, of f32 or of f16, and ``weights`` are those of each."""
     if acc.buffer.type.dtype is DType.F16:
-        held = {(i, j): k.let("x", value(index(i), index(j))) for i in range(size[0]) for j in range(size[1])}
-        for u, own in enumerate(weights):
-            vectors = own()
-            for (i, j), x in held.items():
-                for v, weight in enumerate(vectors):
-                    acc[i, j, v] = op(f"fma_f16_lane{u}", acc[i, j, v], weight, x)
+        by_lanes("fma_f16", k, acc, size, weights, value)
         return
     fours = [own() for own in weights]
     with k.unroll("p", size[0]) as row, k.unroll("q", size[1]) as col:

@@ -6,11 +6,6 @@ positions stay in registers while weights are loaded one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from tenon.machine.kernel_ir.build import Builder, Tensor
-from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Expr, op
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 
@@ -21,7 +16,7 @@ _SPARE = 1
 
 
 def words_of(s: Conv, machine: Machine) -> str:
-    """What the four words of a vector are of: ``POSITIONS``, ``CHANNELS``, or nothing where products take no words."""
+    """Whether the four words of a vector are of ``POSITIONS`` or of ``CHANNELS``; "" where products take no words."""
     unit = machine.fours.get(s.x.dtype) or next(iter(machine.fours.values()), None)
     if unit is None or unit.operation != "dot4_signed" or machine.lanes != WORDS or machine.registers < 32:
         return ""
@@ -45,19 +40,3 @@ def fits(machine: Machine, positions: int, vecs: int, words: str) -> bool:
     """Whether a tile leaves enough registers for weights and activations."""
     others = -(-positions // WORDS) + vecs if words == POSITIONS else positions + 2 * vecs
     return positions * vecs + others + _SPARE <= machine.registers
-
-
-def by_channels(
-    k: Builder,
-    acc: Tensor,
-    size: tuple[int, int],
-    weights: Sequence[Callable[[], Sequence[Expr]]],
-    value: Callable[[Index, Index], Expr],
-) -> None:
-    """acc[i, j, v] += the products of word u of value(i, j) by weights[u]()[v], over a tile of ``size`` positions."""
-    held = {(i, j): k.let("x", value(index(i), index(j))) for i in range(size[0]) for j in range(size[1])}
-    for u, own in enumerate(weights):
-        vectors = own()
-        for (i, j), x in held.items():
-            for v, weight in enumerate(vectors):
-                acc[i, j, v] = op(f"dot4_lane{u}", acc[i, j, v], weight, x)

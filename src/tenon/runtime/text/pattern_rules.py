@@ -23,7 +23,7 @@ _PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E), (0x80, 0xD7FF), (0xE000, _LA
 _SIGNS = dict(zip('"\\\b\f\n\r\t', ('\\"', "\\\\", *"bfnrt"), strict=True))
 """The characters that a backslash and one sign stand for in JSON, with these signs in a class of GBNF."""
 INSIDE, AT_END, OPEN = range(3)
-"""What an end of an expression is: within the text; an end of the text; anywhere in it, so that more may be there."""
+"""Where an end of an expression stands: within the text; at its end; anywhere, so that more text may follow."""
 
 Ranges = tuple[tuple[int, int], ...]
 Length = tuple[int, int | None]
@@ -306,7 +306,7 @@ class _PatternRules:
         return self._escape() if sign == "\\" else ((ord(sign), ord(sign)),)
 
     def _escape(self) -> Ranges:
-        """What an escape behind its backslash stands for."""
+        """The characters that an escape means, read from behind its backslash."""
         sign = self._next()
         if sign and sign in "dwsDWS":
             own = _CLASSES[sign.lower()]
