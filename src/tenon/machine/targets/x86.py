@@ -17,6 +17,10 @@ _VNNI = (DOT4,)
 _PAIRS = (*(replace(unit, time=2.2, widening=1.8) for unit in (DOT4, DOT4_SIGNED)), MADD_I16)
 _VNNI_BF16 = (DOT4, replace(DOT2, time=4.0))
 _WIDE = ("-mprefer-vector-width=512",)
+_VECTORS_OF_16 = Machine(
+    lanes=16, registers=32, block=16, folds_broadcast=True, prefetch=True, nearest=True, table=LOOKUP4
+)
+"""A processor with AVX-512, but for its products."""
 
 # A product of pairs of bf16 takes four multiply-adds of f32 on Xeons with AMX and one on Zen 4: to compile for a
 # processor that is not known gets what loses nowhere.  "host" is measured (``tune.probe``).
@@ -54,7 +58,7 @@ TARGETS = (
     AVX2,
     Target(
         "x86-64-avx2-vnni",
-        Machine(lanes=8, registers=16, block=8, fused=True, prefetch=True, nearest=True, products=_VNNI, memory=1.75),
+        replace(AVX2.machine, products=_VNNI),
         _LINUX,
         "x86_64_v3+avxvnni",
         about="x86-64 with AVX2 and its integer dot product (AVX-VNNI)",
@@ -64,16 +68,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=(*_PAIRS, DOT8_SMALL),
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=(*_PAIRS, DOT8_SMALL)),
         _LINUX,
         "x86_64_v4",
         _WIDE,
@@ -84,16 +79,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-vnni",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=_VNNI,
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=_VNNI),
         _LINUX,
         "x86_64_v4+avx512vnni",
         _WIDE,
@@ -104,16 +90,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-vbmi",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=_VNNI,
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=_VNNI),
         _LINUX,
         "x86_64_v4+avx512vnni+avx512vbmi",
         _WIDE,
@@ -124,16 +101,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-avx512-bf16",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=_VNNI_BF16,
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=_VNNI_BF16),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi",
         _WIDE,
@@ -144,16 +112,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-amx",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=(DOT4, TILE_BF16, TILE_I8, TILE_U8),
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_I8, TILE_U8)),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi+amx_tile+amx_bf16+amx_int8",
         _WIDE,
@@ -172,16 +131,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-amx-fp16",
-        Machine(
-            lanes=16,
-            registers=32,
-            block=16,
-            folds_broadcast=True,
-            prefetch=True,
-            nearest=True,
-            products=(DOT4, TILE_BF16, TILE_F16, TILE_I8, TILE_U8),
-            table=LOOKUP4,
-        ),
+        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_F16, TILE_I8, TILE_U8)),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi+amx_tile+amx_bf16+amx_int8+amx_fp16",
         _WIDE,
