@@ -75,6 +75,8 @@ PRIMITIVES = {
     # The same, where b is that element of a vector.
     **{f"fma_f16_lane{lane}": Primitive(3, products=1, computes=False) for lane in range(8)},
 }
+PRODUCTS = frozenset(PRIMITIVES)
+"""The operations that add products of f16."""
 PORTABLE = {
     "fma_f16": Portable(
         "{V} acc, {V} a, {V} b",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from tenon.machine.isa import fp16
 from tenon.machine.kernel_ir.index import Index, Quotient, Var
 from tenon.machine.kernel_ir.loops import (
     BLOCKS,
@@ -462,9 +463,7 @@ def outliving(body: tuple[Stmt, ...], *, own: bool = False) -> list[TestedStore]
     return [(s, facts) for s, facts in stores if s.buffer not in made and not (own and s.buffer.space == "scratch")]
 
 
-_SUMS = frozenset(
-    {"add", "max", "min", "dot2", "dot2_odd", "fma_f16", "fma_f16_scalar", *(f"fma_f16_lane{i}" for i in range(8))}
-)
+_SUMS = frozenset({"add", "max", "min", "dot2", "dot2_odd", *fp16.PRODUCTS})
 """Operations that add to their first operand, or take an extreme of it and others."""
 
 

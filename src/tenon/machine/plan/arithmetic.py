@@ -8,6 +8,7 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.machine.algorithms import attention
+from tenon.machine.isa import fp16
 from tenon.machine.kernel_ir.walk import operations
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
@@ -25,9 +26,6 @@ _TYPES = {
 }
 """The types of images and weights, by ``passes.precision.ArithmeticOf``; of equally fast ones the first is taken.
 Weights in f16 are asked for to save memory, those in bf16 to save time."""
-
-_HALF_PRODUCTS = frozenset({"fma_f16", "fma_f16_scalar", *(f"fma_f16_lane{i}" for i in range(8))})
-"""Products of f16 in ``kernel_ir.loops.OPS``."""
 
 _GAIN = 1.03
 """Minimum speed-up before weights are stored in fewer bits to save time."""
@@ -83,7 +81,7 @@ def why_wide(node: Node, setting: Setting, dtype: DType = DType.BF16) -> str:
 
 def products_in_f32(graph: Graph, program: Program, setting: Setting) -> list[Problem]:
     """The products of images and weights in f16 that ``program``, compiled from ``graph``, computes in f32, and why."""
-    narrow = {call.layer for call in program.calls if not _HALF_PRODUCTS.isdisjoint(operations(call.kernel))}
+    narrow = {call.layer for call in program.calls if not fp16.PRODUCTS.isdisjoint(operations(call.kernel))}
     problems = []
     for node in (node for part in with_bodies(graph) for node in part if not node.bodies):
         types = {v.type.dtype for v in node.inputs[:2] if v is not None}
