@@ -26,13 +26,12 @@ from tenon.machine.kernel_ir.loops import (
     select,
 )
 from tenon.machine.kernels.block_formats import GROUP
+from tenon.machine.kernels.block_sums import HALF
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
 LEAST = 2.0**-126
 """The least scale: groups of smaller numbers become zeros."""
-
-HALF = GROUP // 2
 
 
 @lru_cache(maxsize=256)

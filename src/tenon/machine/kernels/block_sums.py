@@ -13,6 +13,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, Type, bitcast, broadcast,
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, nibbles, unpacked_pair
 from tenon.machine.kernels.integer_dots import dot16
+from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
 
@@ -87,11 +88,6 @@ TWO_WORDS, PAIRS, SIXTEEN = "dot8_small", "dot2_i16", "dot16"
 
 SINGLE = "mul"
 """The operation for products of single bytes, widened to words."""
-
-
-def signed_bytes(word: Expr) -> list[Expr]:
-    """The bytes of words of i32 as numbers, the first one first."""
-    return [word << 24 - 8 * i >> 24 if i < 3 else word >> 24 for i in range(4)]
 
 
 def by_pairs(machine: Machine) -> bool:
@@ -380,10 +376,10 @@ class BlockSums:
             own = [
                 [k.let("x", bitcast(self.at.x[at, group * WORDS + 2 * pair + i], I32)) for i in (0, 1)] for at in rows
             ]
-            activations = [[k.let("x", byte) for word in each for byte in signed_bytes(word)] for each in own]
+            activations = [[k.let("x", byte) for word in each for byte in _bytes_of(word)] for each in own]
             for v in range(vectors):
                 words = unpacked_pair(self.p, self.at.weights.words(panel + v, group), pair)
-                widened = [byte for word in words for byte in signed_bytes(k.let("w", bitcast(word, I32)))]
+                widened = [byte for word in words for byte in _bytes_of(k.let("w", bitcast(word, I32)))]
                 for i, byte in enumerate(widened):
                     weight = k.let("b", byte)
                     for r, each in enumerate(activations):
@@ -502,3 +498,8 @@ class BlockSums:
         if row_scale is None:
             row_scale = self.at.x_scale[row, group]
         return op("mul_rounded", term, broadcast(row_scale, lanes))
+
+
+def _bytes_of(word: Expr) -> list[Expr]:
+    """The bytes of words of i32 as numbers, the first one first."""
+    return [byte_of(word, lane) for lane in range(4)]
