@@ -212,9 +212,10 @@ def sized_mean(match: Match, chain: FloatChain, node: Node) -> Value | str:
     whole = match.add("DequantizeLinear", x.value, one, zeros[0])
     total = match.add(node.op, whole, *node.inputs[1:], origin=node.origin)
     mean = match.add("Mul", total, match.add("Div", factor, count))
-    limits = [match.constant("limit", np.array(bound - grid.zero, np.float32)) for bound in chain.bounds(away=False)]
-    bounded = mean if chain.bounds(away=False) == grid.range else match.add("Clip", mean, *limits)
-    return chain.finish(match, match.add(make("QuantizeLinear", to=grid.dtype.value), bounded, one, zeros[1]))
+    if (bounds := chain.bounds(away=False)) != grid.range:
+        limits = [match.constant("limit", np.array(bound - grid.zero, np.float32)) for bound in bounds]
+        mean = match.add("Clip", mean, *limits)
+    return chain.finish(match, match.add(make("QuantizeLinear", to=grid.dtype.value), mean, one, zeros[1]))
 
 
 def is_sized_mean(node: Node) -> bool:
