@@ -12,7 +12,7 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, BundleTensor, counts_of_states, size_ranges
 from tenon.runtime.engine import Engine
-from tenon.runtime.generation.image_rows import ImageRows
+from tenon.runtime.generation.image_rows import ImageRows, sights, whole
 from tenon.runtime.text.tokenizer import common_prefix
 
 _POSITIONS, _MASKS = ("position_ids",), ("attention_mask",)
@@ -96,7 +96,8 @@ class Decoder:
         At least one of ``tokens`` is left for the next run.  Rings (``TextModel.rewind``) that have lost what is before
         the part forget all.
         """
-        count = self._whole(tokens, max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1)))
+        count = max(0, min(common_prefix(self.tokens, tokens), len(tokens) - 1))
+        count = whole(self.images, tokens, count, self._together)
         if self._rewind is not None and count < self._reached - self._rewind:
             count = self._reached = 0
         self.engine.inputs[self._past][...] = count  # also after a run that was interrupted
@@ -121,24 +122,13 @@ class Decoder:
 
     def _end(self, tokens: Sequence[int], at: int) -> int:
         """Where the next run ends: not among rows of an image that see one another."""
-        end = at + self._fitting(len(tokens) - at)
-        whole = self._whole(tokens, end)
-        if whole <= at:
+        end = whole(self.images, tokens, at + self._fitting(len(tokens) - at), self._together)
+        if end <= at:
             raise InputError(
                 f"the {self._together} rows of an image belong to one run of '{self.engine.name}', which has fewer: "
                 f"compile the model for longer ones (--shape length=1..{self._together})"
             )
-        return whole
-
-    def _whole(self, tokens: Sequence[int], end: int) -> int:
-        """``end``, or where the rows of an image begin that it is among."""
-        return end if self.images is None else self.images.whole(tokens, end, self._together)
-
-    def _sights(self, tokens: Sequence[int], past: int) -> Array:
-        """How many tokens each token sees, i64 [n]."""
-        if self.images is None:
-            return np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
-        return self.images.sights(tokens, past, self._together)
+        return end
 
     def _fitting(self, count: int) -> int:
         """The number of tokens of the next run: of ``count``, as many as an entry point takes behind those before."""
@@ -151,7 +141,7 @@ class Decoder:
         if self._image:
             feeds[self._image] = self._embeddings(tokens)
         if self._seen:
-            feeds[self._seen] = self._sights(tokens, past)
+            feeds[self._seen] = sights(self.images, tokens, past, self._together)
         for name in self._extra:
             if name in _POSITIONS:
                 feeds[name] = np.arange(past, past + count, dtype=np.int64)[None]

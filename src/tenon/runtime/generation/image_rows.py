@@ -81,24 +81,26 @@ class ImageRows:
                     return np.asarray(rows[token - first])
         raise InputError(f"the token {token} is a row of no image that was given")
 
-    def whole(self, tokens: Sequence[int], end: int, size: int) -> int:
-        """``end``, or where the block of ``size`` rows begins that it is within."""
-        if not size or end >= len(tokens):
-            return end
-        block = self.block(tokens[end], size)
-        while end and block >= 0 and self.block(tokens[end - 1], size) == block:
-            end -= 1
-        return end
-
-    def sights(self, tokens: Sequence[int], past: int, size: int) -> Array:
-        """How many tokens each token behind ``past`` others sees, i64 [n]: of a block of ``size`` rows, all."""
-        seen = np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
-        blocks = [self.block(token, size) for token in tokens] if size else []
-        for i in range(len(blocks) - 2, -1, -1):
-            if blocks[i] >= 0 and blocks[i] == blocks[i + 1]:
-                seen[i] = seen[i + 1]
-        return seen
-
     def block(self, token: int, size: int) -> int:
         """The number of the block of ``size`` rows that a token belongs to; -1 for one of the vocabulary."""
         return (token - self._vocabulary) // size if self.is_row(token) else -1
+
+
+def whole(images: ImageRows | None, tokens: Sequence[int], end: int, size: int) -> int:
+    """``end``, or where the block of ``size`` rows of images begins that it is within."""
+    if images is None or not size or end >= len(tokens):
+        return end
+    block = images.block(tokens[end], size)
+    while end and block >= 0 and images.block(tokens[end - 1], size) == block:
+        end -= 1
+    return end
+
+
+def sights(images: ImageRows | None, tokens: Sequence[int], past: int, size: int) -> Array:
+    """How many tokens each token behind ``past`` others sees, i64 [n]: of a block of ``size`` rows of images, all."""
+    seen = np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
+    blocks = [images.block(token, size) for token in tokens] if images is not None and size else []
+    for i in range(len(blocks) - 2, -1, -1):
+        if blocks[i] >= 0 and blocks[i] == blocks[i + 1]:
+            seen[i] = seen[i + 1]
+    return seen

@@ -11,7 +11,7 @@ from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.manifest import Binding, size_ranges
 from tenon.runtime.engine import Engine
-from tenon.runtime.generation.image_rows import ImageRows
+from tenon.runtime.generation.image_rows import ImageRows, sights, whole
 from tenon.runtime.text.tokenizer import common_prefix
 
 SLOTS = "slots"
@@ -54,7 +54,7 @@ class SequenceDecoder:
         """How many of ``tokens`` a slot holds at the beginning; at least one is left for the next run.  None where
         rings have lost what is before the rest."""
         count = max(0, min(common_prefix(self.tokens[slot], tokens), len(tokens) - 1))
-        count = count if self.images is None else self.images.whole(tokens, count, self._together)
+        count = whole(self.images, tokens, count, self._together)
         return count if self._reached[slot] - count <= self._rewind else 0
 
     def place(self, tokens: Sequence[int], free: Sequence[int]) -> tuple[int, int]:
@@ -90,8 +90,7 @@ class SequenceDecoder:
     def fitting(self, tokens: list[int], left: int) -> list[int]:
         """As many of the tokens that follow as a run takes that has room for ``left``: not some of the rows of an image
         that see one another."""
-        end = min(left, len(tokens))
-        return tokens[: end if self.images is None else self.images.whole(tokens, end, self._together)]
+        return tokens[: whole(self.images, tokens, min(left, len(tokens)), self._together)]
 
     def run(self, given: Mapping[int, Sequence[int]]) -> dict[int, Array]:
         """Add tokens behind those of slots, at most ``most`` in all; the logits f32[vocabulary] of each one's last.
@@ -116,18 +115,12 @@ class SequenceDecoder:
             arrays[self._image] = none if self.images is None else self.images.embeddings(tokens)
         if self._seen:
             arrays[self._seen] = np.concatenate(
-                [self._sights(own, len(self.tokens[slot])) for slot, own in given.items()]
+                [sights(self.images, own, len(self.tokens[slot]), self._together) for slot, own in given.items()]
             )
         logits = self.engine.run({"tokens": np.array([tokens], np.int64), **arrays}, copy=False)[self._name][0]
         for slot, own in given.items():
             self.tokens[slot] += own
         return {slot: np.array(row, np.float32) for slot, row in zip(given, logits, strict=True)}
-
-    def _sights(self, tokens: Sequence[int], past: int) -> Array:
-        """How many tokens each token of a sequence sees, i64 [n]."""
-        if self.images is None:
-            return np.arange(past + 1, past + 1 + len(tokens), dtype=np.int64)
-        return self.images.sights(tokens, past, self._together)
 
 
 def _tokens_of(binding: Binding) -> int:
