@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from tenon.errors import InputError
 
+_REPETITIONS = ("*", "+", "?", "{")
 _LAST = 0x10FFFF
 _DEEPEST = 24
 _SPACES = (
@@ -28,6 +29,7 @@ INSIDE, AT_END, OPEN = range(3)
 Ranges = tuple[tuple[int, int], ...]
 Length = tuple[int, int | None]
 """The fewest and the most characters; None: any number."""
+_OfAll = Callable[[Iterable[int]], int]
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class _PatternRules:
         if not reader._anchors("^", "A") or reader._peek() in ("", "(", "|", "$"):
             return None
         atom, _ = reader._atom(INSIDE, INSIDE)
-        if reader._peek() not in ("*", "+", "?", "{"):
+        if not reader._repeats():
             return None
         least, most = reader._times()
         if not reader._anchors("$", "z") or reader._at < len(self._pattern):
@@ -107,10 +109,7 @@ class _PatternRules:
         parts = [self._sequence(start, end)]
         while self._skip("|"):
             parts.append(self._sequence(start, end))
-        most = [length[1] for _, length in parts]
-        known = [each for each in most if each is not None]
-        length = (min(each[0] for _, each in parts), max(known) if len(known) == len(most) else None)
-        return " | ".join(part for part, _ in parts), length
+        return " | ".join(part for part, _ in parts), _combined([length for _, length in parts], min, max)
 
     def _sequence(self, start: int, end: int) -> tuple[str, Length]:
         """Parts one after another.
@@ -132,8 +131,8 @@ class _PatternRules:
                 break
             ahead = _PatternRules(self._pattern, 0, None, self._limit, self._at)
             ahead._skip_atom()
-            is_group = self._peek() == "(" and ahead._peek() not in ("*", "+", "?", "{")
-            while ahead._peek() in ("*", "+", "?", "{") and ahead._peek():
+            is_group = self._peek() == "(" and not ahead._repeats()
+            while ahead._repeats():
                 ahead._times()
             is_last = ahead._peek() in ("", "|", ")")
             is_anchored = end != INSIDE and ahead._anchors("$", "z") and ahead._peek() in ("", "|", ")")
@@ -151,12 +150,7 @@ class _PatternRules:
         if end == OPEN or (start == OPEN and count == 0):
             parts.append("char*")
             lengths.append((0, None))
-        most = [length[1] for length in lengths]
-        known = [each for each in most if each is not None]
-        return " ".join(parts) or '""', (
-            sum(length[0] for length in lengths),
-            sum(known) if len(known) == len(most) else None,
-        )
+        return " ".join(parts) or '""', _combined(lengths, sum, sum)
 
     def _anchors(self, sign: str, letter: str) -> bool:
         begin = self._at
@@ -197,10 +191,9 @@ class _PatternRules:
         """An atom with its repetitions."""
         ahead = _PatternRules(self._pattern, 0, None, self._limit, self._at)
         ahead._skip_atom()
-        is_repeated = ahead._peek() in ("*", "+", "?", "{") and ahead._peek() != ""
-        text, length = self._atom(INSIDE, INSIDE) if is_repeated else self._atom(start, end)
+        text, length = self._atom(INSIDE, INSIDE) if ahead._repeats() else self._atom(start, end)
         count = 0
-        while self._peek() in ("*", "+", "?", "{") and self._peek():
+        while self._repeats():
             times = self._times()
             text = f"({text})" if count > 0 else text
             text += _repeated(*times)
@@ -212,6 +205,10 @@ class _PatternRules:
         if count > _DEEPEST:
             self._refuse("too many repetitions of each other")
         return text, length
+
+    def _repeats(self) -> bool:
+        """Whether a repetition is next."""
+        return self._peek() in _REPETITIONS
 
     def _times(self) -> Length:
         """A repetition; one that takes as little as possible matches the same texts."""
@@ -264,7 +261,7 @@ class _PatternRules:
         sign = self._next()
         if sign in ("^", "$"):
             self._refuse("an anchor within the text")
-        if sign in ("*", "+", "?", "{"):
+        if sign in _REPETITIONS:
             self._refuse("a repetition of nothing")
         if sign == ".":
             return "dot", (1, 1)
@@ -360,6 +357,12 @@ class _PatternRules:
                 escapes.append(f'"u00{first}" [{"".join(d + d.upper() if d.isalpha() else d for d in digits)}]')
         ways = [*(ways if plain else []), rf'"\\" ({" | ".join(escapes)})']
         return f"({' | '.join(ways)})"
+
+
+def _combined(lengths: Sequence[Length], fewest: _OfAll, largest: _OfAll) -> Length:
+    """The length of expressions together, by functions of the fewest characters of all and of the most."""
+    most = [each[1] for each in lengths if each[1] is not None]
+    return fewest([each[0] for each in lengths]), largest(most) if len(most) == len(lengths) else None
 
 
 def _point(point: int) -> str:

@@ -65,9 +65,7 @@ _PLAIN: Mapping[str, str] = {
 """The rules of JSON, without white space, and those of strings with a format, with their parts."""
 _FORMATS = {
     name: name.replace("-", "")
-    for name in (
-        *("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"),
-    )
+    for name in ["date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"]
 }
 """The formats that strings may have, and their rules."""
 _TYPES = ("object", "array", "string", "number", "boolean", "null")
