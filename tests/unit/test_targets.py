@@ -225,6 +225,21 @@ def test_targets_command_says_what_runs_here(
     assert " no " in next(line for line in lines if line.startswith("mipsel "))
 
 
+def test_targets_command_asks_for_the_device_of_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = {"cuda": "there is no CUDA driver"}
+    monkeypatch.setattr("tenon.cli.list_targets.why_no_device", lambda target: why.get(target.backend, ""))
+    list_targets(as_json=True)
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["cuda"]["runs"], listed["cuda"]["missing"]) == ("no", "there is no CUDA driver")
+    assert listed["opencl"]["missing"] == ""
+    list_targets(as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert " no device " in next(line for line in lines if line.startswith("cuda "))
+    assert " no device " not in next(line for line in lines if line.startswith("opencl "))
+
+
 def test_opening_a_bundle_reads_one_file_of_targets() -> None:
     """Opening a bundle must be fast."""
     asked = "x86-64-avx2"

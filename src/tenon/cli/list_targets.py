@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tenon.cli.console import console, print_json, table
@@ -10,22 +12,26 @@ from tenon.machine.targets.base import Group
 from tenon.machine.targets.describe import how_tested, machine_code, runs
 from tenon.machine.targets.host import missing
 from tenon.machine.targets.registry import products
+from tenon.runtime.engine.device_here import why_no_device
 
 _HERE = {"natively": "yes", "emulator": "emulator", "no": "no"}
 
 
 def list_targets(*, as_json: bool) -> None:
     rows, best = targets(), find("host").name
+    no_device = _without_device(rows)
     if as_json:
-        return print_json({**{name: _facts(row, name == best) for name, row in rows.items()}, **_products()})
+        facts = {name: _facts(row, name == best, no_device[name]) for name, row in rows.items()}
+        return print_json({**facts, **_products()})
     boards = products().values()
     for group in Group:
         shown = table("target", "machine", "runs here", "tested")
         for name, row in sorted(rows.items()):
             if row.group is group:
-                shown.add_row(name + (" *" if name == best else ""), row.about, _HERE[runs(row)], how_tested(row))
+                shown.add_row(name + (" *" if name == best else ""), row.about, _here(row, no_device), how_tested(row))
         for product in sorted((p for p in boards if p.group is group), key=lambda p: p.name):
-            shown.add_row(product.name, product.about, _HERE[runs(rows[product.target])], f"as {product.target}")
+            here = _here(rows[product.target], no_device)
+            shown.add_row(product.name, product.about, here, f"as {product.target}")
         if shown.row_count:
             console.print(group.capitalize(), style="bold")
             console.print(shown)
@@ -33,7 +39,17 @@ def list_targets(*, as_json: bool) -> None:
     return console.print("* this machine", markup=False)
 
 
-def _facts(row: Target, best: bool) -> dict[str, Any]:
+def _without_device(rows: Mapping[str, Target]) -> dict[str, str]:
+    """Why each target finds no device here, "" where it needs none: each asks a driver in a process of its own."""
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(rows, pool.map(why_no_device, rows.values()), strict=True))
+
+
+def _here(row: Target, no_device: Mapping[str, str]) -> str:
+    return "no device" if no_device[row.name] else _HERE[runs(row)]
+
+
+def _facts(row: Target, best: bool, no_device: str) -> dict[str, Any]:
     return {
         "group": row.group,
         "about": row.about,
@@ -44,8 +60,8 @@ def _facts(row: Target, best: bool) -> dict[str, Any]:
         "pointer": row.pointer,
         "machine_code": list(machine_code(row)),
         "tested": how_tested(row),
-        "runs": runs(row),
-        "missing": missing(row),
+        "runs": "no" if no_device else runs(row),
+        "missing": no_device or missing(row),
         "host": best,
     }
 

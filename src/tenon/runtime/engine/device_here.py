@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache
 
 from tenon.atomic_write import scratch
 from tenon.compilation import resolved
@@ -35,7 +35,7 @@ def why_no_device(target: Target) -> str:
     return _asked(target)[1]
 
 
-@lru_cache(maxsize=8)
+@cache
 def _asked(target: Target) -> tuple[DeviceProperties | None, str]:
     """The device and why there is none, by a process of its own: a driver that is loaded cannot be used by forked
     processes, and may fail."""
