@@ -312,6 +312,31 @@ def test_errors(capsys: pytest.CaptureFixture[str], words: list[str], message: s
     assert message in refused(capsys, *words)
 
 
+def test_benchmarks_give_tokens_per_second(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["benchmark", "words.onnx", "--rounds", "2", "--warmup", "0"]
+    (facts,) = json.loads(printed(capsys, *command, "--json"))["networks"]
+    text = facts["text"]
+    assert text["prompt_tokens"] + text["generated_tokens"] <= facts["sizes"]["past"] + 1
+    assert min(text["prompt_per_second"], text["generated_per_second"]) > 0
+    lines = printed(capsys, *command)
+    assert "a run of " in lines
+    assert re.search(r"prompt of \d+ tokens: [\d.]+ tokens/s; \d+ generated: [\d.]+ tokens/s", lines)
+    assert "\na run of " in printed(capsys, "profile", "words.onnx", "--rounds", "2")
+
+
+@pytest.mark.parametrize("words", [["run", "--prompt", "a"], ["chat", "--prompt", "a"], ["serve", "--port", "0"]])
+def test_models_without_tokenizer_are_refused_before_they_are_compiled(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile(*args: object, **options: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(tenon, "compile", compile)
+    model = written_model(tmp_path)
+    model.with_name("tokenizer.json").unlink()
+    assert "put its tokenizer.json beside it" in refused(capsys, words[0], str(model), *words[1:])
+
+
 def test_ctrl_c_before_an_answer_begins_keeps_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is taken back, and the next one is answered; at a pipe the program ends."""
     answered = list[list[str]]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
@@ -20,7 +21,9 @@ from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device import RemoteBundle
 from tenon.runtime.engine.instruction_count import count
 from tenon.runtime.engine.streams import run_streams
-from tenon.runtime.engine.timing import Times, fill_randomly, measure, time_runs, value_ranges
+from tenon.runtime.engine.timing import Times, fill_randomly, measure, sizes_of_runs, time_runs, value_ranges
+from tenon.runtime.generation.sequences import has_sequences
+from tenon.runtime.generation.text_speed import text_speed
 from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
@@ -99,10 +102,27 @@ def _measured(
         return _in_streams(engine, timing, timing.streams)
     if isinstance(engine, RemoteBundle) and engine.emulated and not on_device:
         return {"instructions": _instructions(engine), "runner": engine.where}, None
-    if isinstance(engine, Engine) and engine.on_device:
-        return _on_gpu(engine, rounds, warmup)
-    times = engine.time(rounds, warmup) if isinstance(engine, RemoteBundle) else time_runs(engine, rounds, warmup)[1]
-    return {**times.summary(), **({"runner": engine.where} if isinstance(engine, RemoteBundle) else {})}, times
+    if isinstance(engine, RemoteBundle):
+        times = engine.time(rounds, warmup)
+        return {**times.summary(), "runner": engine.where}, times
+    facts, times = _on_gpu(engine, rounds, warmup) if engine.on_device else _here(engine, rounds, warmup)
+    sizes = sizes_of_runs(engine)
+    return {**facts, **({"sizes": sizes} if sizes else {}), **_text_speed(engine, rounds, warmup)}, times
+
+
+def _here(engine: Engine, rounds: int, warmup: int) -> tuple[dict[str, Any], Times]:
+    times = time_runs(engine, rounds, warmup)[1]
+    return times.summary(), times
+
+
+def _text_speed(engine: Engine, rounds: int, warmup: int) -> dict[str, Any]:
+    """Tokens per second of a language model of one sequence; empty for other networks."""
+    text = engine.text
+    if text is None or text.kind != "decoder" or has_sequences(engine):
+        return {}
+    with suppress(InputError):  # caches of a fixed number of tokens, or inputs that a text does not give
+        return {"text": text_speed(engine, text, rounds, warmup).json()}
+    return {}
 
 
 def _in_streams(engine: Engine | RemoteBundle, timing: TimingSettings, streams: int) -> tuple[dict[str, Any], Times]:

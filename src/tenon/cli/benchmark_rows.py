@@ -55,6 +55,11 @@ class NetworkRows:
         self._timed |= times is not None
         text = without_times(facts) if times is None else line(times)
         console.print(f"{self._shown[number]:<{self._longest}}  {text}", markup=False, soft_wrap=True)
+        if "sizes" in facts:
+            sizes = sizes_text(facts["sizes"])
+            console.print(f"{'':<{self._longest}}  a run of {sizes}", markup=False, soft_wrap=True)
+        if "text" in facts:
+            console.print(f"{'':<{self._longest}}  {tokens_per_second(facts['text'])}", markup=False, soft_wrap=True)
         if "inputs_per_second" in facts:
             console.print(f"{'':<{self._longest}}  {facts['inputs_per_second']:10.1f} inputs/s", markup=False)
         if "upload" in facts:
@@ -71,6 +76,19 @@ def line(times: Times) -> str:
     return (
         f"{duration(times.median):>10}  (min {duration(times.min)}, max {duration(times.max)}, "
         f"std {duration(times.std)})"
+    )
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """The sizes of a run, as --shape takes them."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def tokens_per_second(text: Mapping[str, Any]) -> str:
+    """The rates at which a language model reads a prompt in empty caches, and generates tokens behind it."""
+    return (
+        f"prompt of {text['prompt_tokens']} tokens: {text['prompt_per_second']:.1f} tokens/s; "
+        f"{text['generated_tokens']} generated: {text['generated_per_second']:.1f} tokens/s"
     )
 
 

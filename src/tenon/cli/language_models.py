@@ -13,6 +13,7 @@ from tenon.cli.console import note, print_json
 from tenon.cli.model_source import ModelArgument, Threads, open_engine
 
 if TYPE_CHECKING:
+    from tenon.network.graph.graph import Graph
     from tenon.runtime.generation.completion import Completion
     from tenon.runtime.generation.generator import Generator, Prompt
 
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 @contextmanager
 def opened(source: ModelArgument, options: Mapping[str, Any], threads: Threads) -> Iterator[Generator]:
     """The generator of a model or bundle.  Raises InputError for one that is no language model."""
-    from tenon.runtime.generation.generator import Generator
+    from tenon.runtime.generation.generator import Generator, language_of
 
-    with open_engine(source, options, threads) as engine, Generator(engine) as generator:
+    def check(graph: Graph) -> None:
+        language_of(graph.text, source.name)
+
+    with open_engine(source, options, threads, check=check) as engine, Generator(engine) as generator:
         yield generator
 
 

@@ -177,12 +177,18 @@ def weighted(graph: Graph) -> Graph:
 
 
 def open_engine(
-    source: ModelArgument, options: Mapping[str, Any], threads: Threads = ALONE, *, only_speed: bool = False
+    source: ModelArgument,
+    options: Mapping[str, Any],
+    threads: Threads = ALONE,
+    *,
+    only_speed: bool = False,
+    check: Callable[[Graph], object] | None = None,
 ) -> tenon.Engine:
     """An engine for a bundle, or for a model compiled with ``options`` (fields of ``Options``, None for unset) for
     exactly ``threads.count`` threads.
 
-    With ``only_speed``, a model without weights gets random ones.
+    With ``only_speed``, a model without weights gets random ones.  ``check`` raises InputError for a graph that does
+    not fit the command, before it is compiled.
     """
     if source.bundle:
         source.check_bundle_options(options, "target", "preprocess", "profile", "gpu")
@@ -193,7 +199,7 @@ def open_engine(
             f"--target {target.name}: this machine does not execute its code: leave out --target, or compile a bundle "
             "for a machine that does (tenon compile)"
         )
-    engine = _engine_or_bundle(source, options, threads, only_speed=only_speed)
+    engine = _engine_or_bundle(source, options, threads, only_speed=only_speed, check=check)
     return engine if isinstance(engine, tenon.Engine) else _opened(engine, threads, gpu=options.get("gpu"))
 
 
@@ -301,7 +307,13 @@ def _check_alone(threads: Threads, target: str) -> None:
 
 
 def _engine_or_bundle(
-    source: ModelArgument, options: Mapping[str, Any], threads: Threads, *, only_speed: bool, here: bool = True
+    source: ModelArgument,
+    options: Mapping[str, Any],
+    threads: Threads,
+    *,
+    only_speed: bool,
+    here: bool = True,
+    check: Callable[[Graph], object] | None = None,
 ) -> tenon.Engine | tenon.Bundle:
     """An engine where this machine runs the code, by the bundle of an earlier command if there is one; else the bundle.
 
@@ -319,7 +331,7 @@ def _engine_or_bundle(
     if here:
         _check_can_run(find(chosen.target))
     with stages(f"compiling {source.name}") as progress, kept.compiling():
-        bundle = _compiled(source, chosen, progress, only_speed=only_speed)
+        bundle = _compiled(source, chosen, progress, only_speed=only_speed, check=check)
     if not here or not runs_here(bundle.target.name):
         return bundle
     opened: tenon.Bundle | Path = kept.keep(bundle) or bundle
@@ -339,9 +351,18 @@ def _check_can_run(target: Target) -> None:
         raise ResourceError(f"--target {target.name}: {why}")
 
 
-def _compiled(source: ModelArgument, options: Options, progress: Stages, *, only_speed: bool) -> tenon.Bundle:
+def _compiled(
+    source: ModelArgument,
+    options: Options,
+    progress: Stages,
+    *,
+    only_speed: bool,
+    check: Callable[[Graph], object] | None = None,
+) -> tenon.Bundle:
     graph = source.load(progress)
-    if is_open_decoder(graph) and not only_speed:
+    if check is not None:
+        check(graph)
+    if is_open_decoder(graph) and not (only_speed and graph.incomplete):
         del graph  # with its weights
         bundle = tenon.compile(source.model, options, progress=progress, **source.reading)
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.atomic_write import write
+from tenon.cli.benchmark_rows import sizes_text
 from tenon.cli.console import console, duration, print_json, table, terminal_width
 from tenon.cli.device_choice import HERE, DeviceChoice
 from tenon.cli.mace_tables import sections
@@ -61,6 +62,8 @@ def _print_headline(p: Profile) -> None:
         f"{p.name} on {p.target}, {where}: {duration(p.plain.min)}, the fastest of {len(p.plain.samples)} runs",
         markup=False,
     )
+    if p.sizes:
+        console.print(f"a run of {sizes_text(p.sizes)}", markup=False)
     if p.device:
         console.print(
             f"by the device's clock: inputs are copied in {duration(p.device.upload.median)}, kernels take "

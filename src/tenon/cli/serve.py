@@ -6,11 +6,14 @@ import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.cli.console import note
 from tenon.cli.model_source import ModelArgument, Threads, open_engine
 from tenon.errors import InputError
+
+if TYPE_CHECKING:
+    from tenon.network.graph.graph import Graph
 
 
 def serve(
@@ -30,13 +33,20 @@ def serve(
         raise InputError("the server needs the package uvicorn: pip install starlette uvicorn") from None
     from tenon.cli.image_texts import has_tower, opened_tower, without_tower
     from tenon.runtime.generation.embedder import Embedder
-    from tenon.runtime.generation.generator import Generator
+    from tenon.runtime.generation.generator import Generator, language_of
     from tenon.runtime.generation.image_generator import ImageGenerator
+    from tenon.runtime.text.tokenizer import TextTokenizer
     from tenon.tools.server.app import ServerLimits, application
+
+    def check(graph: Graph) -> None:
+        if graph.text is not None and graph.text.kind == "encoder":
+            TextTokenizer.of(graph.text)
+        else:
+            language_of(graph.text, source.name)
 
     with _listening(host, port) as listener, ExitStack() as stack:
         name, language = Path(source.name).stem, without_tower(source)
-        engine = stack.enter_context(open_engine(language, options, threads))
+        engine = stack.enter_context(open_engine(language, options, threads, check=check))
         model: Embedder | Generator
         if engine.text is not None and engine.text.kind == "encoder":
             model = Embedder(engine)

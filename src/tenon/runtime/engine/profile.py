@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +17,7 @@ from tenon.runtime.engine.device_peak import device_peak
 from tenon.runtime.engine.device_queue import DeviceProperties
 from tenon.runtime.engine.engine import Engine
 from tenon.runtime.engine.peak import peak_macs
-from tenon.runtime.engine.timing import Times, measure, refilled, time_runs
+from tenon.runtime.engine.timing import Times, measure, refilled, sizes_of_runs, time_runs
 
 _NS = 1e6  # nanoseconds per millisecond
 
@@ -95,8 +96,9 @@ class DeviceUse:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The result of profiling.  ``peak`` is the fp32 multiply-accumulates per second of all threads together, or of the
-    whole ``device``, on which times of operators are those of kernels, without the gaps between them."""
+    """The result of profiling.  ``sizes`` are those of the runs, by name, where a run chooses them.  ``peak`` is the
+    fp32 multiply-accumulates per second of all threads together, or of the whole ``device``, on which times of
+    operators are those of kernels, without the gaps between them."""
 
     name: str
     target: str
@@ -107,6 +109,7 @@ class Profile:
     rows: tuple[Row, ...]
     peak: float
     device: DeviceUse | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def macs(self) -> int:
@@ -152,6 +155,7 @@ class Profile:
             "target": self.target,
             "threads": self.threads,
             **self._device(),
+            **({"sizes": dict(self.sizes)} if self.sizes else {}),
             "macs": self.macs,
             "peak_gmacps": self.peak / 1e9,
             "warmup": self.warmup.summary() if self.warmup else None,
@@ -230,6 +234,7 @@ def profile(engine: Engine | RemoteBundle, rounds: int = 100, warmup: int = 10, 
         rows=_rows(manifest.nodes, ticks),
         peak=engine.threads * peak,
         device=device,
+        sizes=sizes_of_runs(engine) if isinstance(engine, Engine) else {},
     )
 
 

@@ -103,6 +103,13 @@ def refilled(engine: Engine) -> Callable[[], None]:
     return refill
 
 
+def sizes_of_runs(engine: Engine) -> dict[str, int]:
+    """The sizes, by name, of the runs that are timed: those that the engine's inputs hold, of states the largest."""
+    sizes = size_ranges(engine.manifest.inputs)
+    states = {tensor.name for tensor in engine.manifest.inputs if tensor.state}
+    return {name: sizes[name].most if name in states else int(engine.inputs[name]) for name in sizes}
+
+
 def value_ranges(tensors: Iterable[BundleTensor]) -> dict[str, tuple[float, float]]:
     """The minimum and maximum of inputs where they are known; sizes that a run chooses are the largest."""
     known = {t.name: t.range for t in tensors if t.range is not None}

@@ -69,14 +69,8 @@ class Generator:
     @guarded
     def __init__(self, model: Model | Bundle | Engine, *, threads: int = 1, **options: Any) -> None:
         self.engine = opened(model, threads, options)
-        text = self.engine.text
-        if text is None or text.kind != "decoder":
-            raise InputError(
-                f"'{self.engine.name}' is no language model that predicts tokens: give a GGUF file, or a folder with a "
-                "language model and its tokenizer.json"
-            )
+        text, self.tokenizer = language_of(self.engine.text, self.engine.name)
         self.text: TextModel = text
-        self.tokenizer = TextTokenizer.of(text)
         self._decoder: Decoder | SequenceDecoder
         self._batch: TextBatch | None = None
         if has_sequences(self.engine):
@@ -325,6 +319,17 @@ def score_of(logits: Array, token: int, top: int) -> TokenScore:
     scores = logarithms(logits)
     order = np.argsort(-scores, kind="stable")[:top]
     return TokenScore(token, float(scores[token]), tuple((int(i), float(scores[i])) for i in order))
+
+
+def language_of(text: TextModel | None, name: str) -> tuple[TextModel, TextTokenizer]:
+    """The description and the tokenizer of a language model.  Raises InputError for a network that does not predict
+    tokens, or has no tokenizer."""
+    if text is None or text.kind != "decoder":
+        raise InputError(
+            f"'{name}' is no language model that predicts tokens: give a GGUF file, or a folder with a language model "
+            "and its tokenizer.json"
+        )
+    return text, TextTokenizer.of(text)
 
 
 def opened(model: Model | Bundle | Engine, threads: int, options: Mapping[str, Any]) -> Engine:
