@@ -11,7 +11,7 @@ from typing import Any
 
 import tenon
 from tenon.atomic_write import write
-from tenon.cli.console import console, print_json, size, steps
+from tenon.cli.console import console, note, print_json, size, steps
 from tenon.cli.model_source import ModelArgument
 from tenon.cli.noise_page import agreement_text, decibels, page
 from tenon.cli.noise_table import print_noise, without_infinity
@@ -36,6 +36,10 @@ WORST = 5
 
 NOISY = 20.0
 """dB of an output below which the remedy is printed: boxes of detectors move there, and close answers change."""
+
+
+FEW = 10
+"""Samples below which neither the ranges that they give nor the figures of the report say much."""
 
 
 def quantize_model(
@@ -79,6 +83,8 @@ def quantize_model(
         if ranges is not None:
             made.save_ranges(*ranges)
     plain = without_infinity(made.report)
+    if 0 < (count := made.report.samples) < FEW:
+        note(f"few samples ({count}): ranges and report are reliable with about a hundred typical ones (--data)")
     if report is not None:
         text = (
             _page(source.name, made.report, plain) if report.suffix == ".html" else json.dumps(plain, indent=2) + "\n"
