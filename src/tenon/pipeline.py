@@ -42,10 +42,10 @@ from tenon.machine.targets.runner import Runner
 from tenon.machine.toolchain.compiler import chosen as chosen_compiler
 from tenon.network import passes
 from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_open_batches
-from tenon.network.graph.decoder_shapes import entry_points, tokens_of_run
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
+from tenon.network.graph.text_shapes import entry_points, tokens_of_run
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import tenon
+from command_line import run_main
 from embedding_models import NETWORK, SHAPES, folder
 from gguf_models import BOOL, DEPTH, F32, HIDDEN, U32, WIDE, DecoderFile, Variant, states
 from libtenon import needed, run, succeeded
+from tenon.cli import main
 from tenon.errors import InputError, TenonError, UnsupportedError
 from tenon.speech import Embedder
 from text_models import byte_pairs, vocabulary_size
@@ -26,6 +28,24 @@ def test_states_are_averaged(tmp_path: Path) -> None:
     for vector, tokens in ((one, [2]), (other, [3, 1])):
         mean = (table[tokens] + table[0]).mean(0)
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_open_dimensions_of_texts_are_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One text of up to 512 tokens, or of as many as the model was trained for."""
+    model, table = folder(tmp_path)
+    with tenon.open(tenon.compile(model)) as engine:
+        (tokens,) = (tensor for tensor in engine.manifest.inputs if tensor.name == "input_ids")
+        assert tokens.shape == (1, 512)
+        (vector,) = Embedder(engine).embed([" wb"])
+    mean = table[2] + table[0]
+    np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
+    (model / "config.json").write_text(json.dumps({"max_position_embeddings": 6}))
+    assert run_main(main, ["run", str(model), "--text", " wb", "--text", " wc wa", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["embeddings"]
+    np.testing.assert_allclose(first, vector, atol=1e-6)
+    assert len(second) == 4
+    assert run_main(main, ["run", str(model), "--text", 7 * " wa"]) == 2
+    assert "1..6" in capsys.readouterr().err
 
 
 def test_inputs_that_a_text_does_not_give(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import tenon
 from libtenon import CLIENTS, needed, run, succeeded
-from tenon.network.graph.decoder_shapes import decoder_shapes, entry_points
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.text_shapes import decoder_shapes, entry_points
 from tenon.runtime.bundle.manifest import size_ranges
 from tenon.runtime.engine.bindings import fitting
 from text_models import talking_decoder, written_model

@@ -10,7 +10,7 @@ import pytest
 
 import tenon
 from tenon.errors import BundleError, FormatError, InputError
-from tenon.network.graph.decoder_shapes import decoder_shapes
+from tenon.network.graph.text_shapes import decoder_shapes
 from text_models import TEMPLATE, byte_pairs, language_model, talking_decoder, written_model
 
 
@@ -50,7 +50,7 @@ def test_a_model_without_tokenizer_has_ports_only() -> None:
 
 def test_caches_that_cannot_be_addressed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token takes heads * width * 4 bytes of a cache; the message says how many there is room for."""
-    monkeypatch.setattr("tenon.network.graph.decoder_shapes.LARGEST_BUFFER", 4096)
+    monkeypatch.setattr("tenon.network.graph.text_shapes.LARGEST_BUFFER", 4096)
     for graph in (tenon.load(written_model(tmp_path)), tenon.load(_gguf(tmp_path))):
         caches = [value.type.shape for value in graph.inputs if value.name.startswith("past")]
         token = 4 * max(

@@ -19,8 +19,8 @@ from tenon.input_file import printable
 from tenon.machine.targets import Target, find
 from tenon.machine.targets.host import missing
 from tenon.machine.targets.host_cpu import runs_here
-from tenon.network.graph.decoder_shapes import is_open_decoder
 from tenon.network.graph.size_range import Size
+from tenon.network.graph.text_shapes import is_open_text_model
 from tenon.options import Options
 from tenon.runtime.bundle.container import is_container
 from tenon.runtime.bundle.manifest import FILE as MANIFEST
@@ -362,7 +362,7 @@ def _compiled(
     graph = source.load(progress)
     if check is not None:
         check(graph)
-    if is_open_decoder(graph) and not (only_speed and graph.incomplete):
+    if is_open_text_model(graph) and not (only_speed and graph.incomplete):
         del graph  # with its weights
         bundle = tenon.compile(source.model, options, progress=progress, **source.reading)
     else:

@@ -23,10 +23,10 @@ from tenon.formats.decompositions.decoder.layers import Pooling
 from tenon.formats.decompositions.decoder.weights import DecoderWeights
 from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.network.graph.bind import Shapes
-from tenon.network.graph.decoder_shapes import CHUNK, CONTEXT
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.size_range import Size
 from tenon.network.graph.text_model import ImageText
+from tenon.network.graph.text_shapes import CHUNK, CONTEXT
 from tenon.network.graph.types import F32, I64, TensorType
 
 TOKENS, LOGITS, LENGTH, PAST = "tokens", "logits", "length", "past"

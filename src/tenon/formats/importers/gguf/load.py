@@ -23,8 +23,8 @@ from tenon.formats.importers.gguf.weights import GgufWeights
 from tenon.formats.model_files.model_file import ModelFile
 from tenon.formats.wire.gguf import MAGIC, Gguf, parse
 from tenon.network.graph.bind import Shapes
-from tenon.network.graph.decoder_shapes import CONTEXT
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.text_shapes import CONTEXT
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 

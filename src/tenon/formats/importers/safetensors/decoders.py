@@ -21,9 +21,9 @@ from tenon.formats.graph_builder.builder import GraphBuilder
 from tenon.formats.graph_builder.errors import RefusedError
 from tenon.formats.importers.safetensors.decoder_config import FAMILIES, decoder_config
 from tenon.formats.importers.safetensors.settings import ModelSettings
-from tenon.network.graph.decoder_shapes import CONTEXT
 from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.text_model import ImageText, TextModel
+from tenon.network.graph.text_shapes import CONTEXT
 
 _ENDS = {"embedding": "embed_tokens", "output": "lm_head", "output_norm": "norm"}
 _OF_LAYER = {

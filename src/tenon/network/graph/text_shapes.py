@@ -1,4 +1,5 @@
-"""The entry points of a decoder: one token at a time, and a piece of a text at once, over the same caches."""
+"""The entry points of language models: of a decoder, one token at a time, and a piece of a text at once, over the same
+caches; of an encoder, a text."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from tenon.network.graph.types import LARGEST_BUFFER
 
 CONTEXT, CHUNK = 2048, 64
 """Tokens that the caches have room for, and tokens of a run at most, where nothing else is said."""
+LONGEST_TEXT = 512
+"""Tokens of a text that is embedded, where nothing else is said: memory of attention grows with their square."""
 _FEW_THREADS = 8
 
 
@@ -20,6 +23,11 @@ def is_open_decoder(graph: Graph) -> bool:
     """Whether a graph predicts tokens, and the user has not bound its dimensions yet."""
     decodes = graph.text is not None and graph.text.kind == "decoder"
     return decodes and (graph.default_sizes or not all(value.type.bound for value in graph.inputs))
+
+
+def is_open_text_model(graph: Graph) -> bool:
+    """Whether ``entry_points`` binds the dimensions of a graph where the user has not."""
+    return is_open_decoder(graph) or bool(encoder_shapes(graph))
 
 
 def tokens_of_run(threads: int, *, threaded: bool) -> int:
@@ -34,12 +42,12 @@ def tokens_of_run(threads: int, *, threaded: bool) -> int:
 def entry_points(
     graph: Graph, shapes: Sequence[GivenShapes | None], context: int | None, chunk: int, sequences: int
 ) -> Sequence[GivenShapes]:
-    """The shapes of the entry points of a decoder: those of ``decoder_shapes`` if its dimensions are open, else the
-    given ones and a token alone.  Empty where no entry point is added to those given: there are several, or it is for a
-    fixed number of tokens.
+    """The shapes of the entry points of a language model: those of ``decoder_shapes`` or ``encoder_shapes`` if its
+    dimensions are open, else the given ones and, of a decoder, a token alone.  Empty where no entry point is added to
+    those given: there are several, or it is for a fixed number of tokens.
     """
     if not any(shapes):
-        return decoder_shapes(graph, context, chunk, sequences) if is_open_decoder(graph) else ()
+        return decoder_shapes(graph, context, chunk, sequences) if is_open_decoder(graph) else encoder_shapes(graph)
     given = shapes[0]
     alone = one_token(graph, given) if given and len(shapes) == 1 and sequences == 1 else {}
     return (given, alone) if given and alone else ()
@@ -79,6 +87,21 @@ def one_token(graph: Graph, shapes: GivenShapes) -> GivenShapes:
 
 def _dimensions_of(given: int | Size | Sequence[int | Size]) -> Sequence[int | Size]:
     return (given,) if isinstance(given, int | Size) else given
+
+
+def encoder_shapes(graph: Graph) -> list[GivenShapes]:
+    """One text of any length that the model was trained for, up to ``LONGEST_TEXT`` tokens, for an encoder whose inputs
+    have open dimensions for texts and tokens and no others; else empty."""
+    text = graph.text
+    if text is None or text.kind != "encoder" or "tokens" not in text.ports:
+        return []
+    open_dims = {dim for value in graph.inputs for dim in value.type.shape if isinstance(dim, str)}
+    shape = next((value.type.shape for value in graph.inputs if value.name == text.ports["tokens"]), ())
+    length = shape[-1] if len(shape) == 2 else 0
+    if not isinstance(length, str) or not all(dim.isidentifier() for dim in open_dims) or open_dims - {*shape}:
+        return []
+    most = min(text.context or LONGEST_TEXT, LONGEST_TEXT)
+    return [{**dict.fromkeys(open_dims, 1), length: f"1..{most}"}]
 
 
 def decoder_shapes(
