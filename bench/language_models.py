@@ -34,8 +34,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import tenon  # noqa: E402
 from gguf_models import F32, STRING, U32, Pair, gguf  # noqa: E402
 from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E402
-from tenon.network.graph.text_shapes import tokens_of_run  # noqa: E402
 from tenon.network.graph.graph import Array  # noqa: E402
+from tenon.network.graph.text_shapes import tokens_of_run  # noqa: E402
 
 DEPTH, BEFORE, ROOM = 64, 8, 2048
 

@@ -7,6 +7,7 @@
     │   └── ShapeError            inconsistent shapes or types, or unbound dimensions
     │       └── UnknownError          a shape that depends on values computed at run time
     ├── InputError            an invalid argument of a function or of the command line
+    │   └── LengthError           a text of more tokens than the network takes
     ├── BundleError           a bundle on disk that is damaged, foreign or made for another machine
     ├── ToolchainError        the C compiler, or what runs programs, is missing or failed
     │   └── DeviceError           a device does not answer, cannot keep a file, or fails to run its part of a network
@@ -110,6 +111,10 @@ class UnknownError(ShapeError):
 
 class InputError(TenonError):
     """An argument of a call or of the command line is wrong."""
+
+
+class LengthError(InputError):
+    """A text has more tokens than the network takes, or its caches have room for."""
 
 
 class BundleError(TenonError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import tenon
 from command_line import run_main
@@ -18,7 +19,16 @@ from tenon.cli import main
 from tenon.errors import InputError, TenonError, UnsupportedError
 from tenon.speech import Embedder
 from text_models import byte_pairs, vocabulary_size
-from transformer_models import SMALL_BERT, bert_tensors, config, safetensors
+from transformer_models import (
+    SMALL_BERT,
+    SMALL_CLIP,
+    bert_tensors,
+    clip_settings,
+    clip_tensors,
+    config,
+    safetensors,
+    tokenizer,
+)
 
 
 def test_states_are_averaged(tmp_path: Path) -> None:
@@ -55,6 +65,50 @@ def test_inputs_that_a_text_does_not_give(tmp_path: Path) -> None:
         pytest.raises(InputError, match="has an input 'colours', which a text does not give"),
     ):
         Embedder(engine)
+
+
+def test_texts_that_the_network_does_not_take(tmp_path: Path) -> None:
+    model, _ = folder(tmp_path)
+    with tenon.open(tenon.compile(model, shapes=SHAPES)) as engine:
+        embedder = Embedder(engine)
+        for text, message in (
+            ("", "a text has no tokens"),
+            (" wa" * 7, "a text has 7 tokens, and the network takes 6 at most"),
+            (" wa\udcff", "the text is not valid UTF-8 at character 4"),
+        ):
+            with pytest.raises(InputError, match=message):
+                next(embedder.embed([text]))
+
+
+def test_towers_of_an_image_and_a_text(tmp_path: Path) -> None:
+    """The tower of texts becomes a program that reads texts, the tower of images one that reads images."""
+    words = ["<pad>", *(f"\u0120w{letter}" for letter in "abcdef")]
+    (tmp_path / "config.json").write_bytes(clip_settings(SMALL_CLIP))
+    (tmp_path / "model.safetensors").write_bytes(safetensors(clip_tensors(SMALL_CLIP)))
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer(words, {0: "<pad>"}))
+    with (
+        tenon.open(tenon.compile(tmp_path)) as engine,
+        pytest.raises(InputError, match="which a text does not give: take its part for texts, --to text_embedding"),
+    ):
+        Embedder(engine)
+    pixels = np.random.default_rng(4).integers(0, 256, (12, 12, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    texts = tenon.compile(tmp_path, outputs=["text_embedding"], name="texts")
+    images = tenon.compile(tmp_path, outputs=["image_embedding"], name="images")
+    with tenon.open(texts) as engine:
+        wanted = next(Embedder(engine).embed([" wa"]))
+    shown = succeeded(run(texts.save(tmp_path / "texts", ("exe",)) / "texts", " wa")).split()
+    np.testing.assert_allclose([float(number) for number in shown], wanted, rtol=0, atol=2e-7)
+    mean, spread = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    with tenon.open(images) as engine:
+        image = (((pixels / 255 - mean) / spread).transpose(2, 0, 1)[None]).astype(np.float32)
+        largest = engine.run({"image": image})["image_embedding"].max()
+        with pytest.raises(InputError, match="is no network that embeds texts"):
+            Embedder(engine)
+    program = images.save(tmp_path / "images", ("exe",)) / "images"
+    answer = succeeded(run(program, tmp_path / "x.png", "--top", "1")).decode().split()
+    assert answer[:2] == ["image_embedding", "f32[1,10]"]
+    assert float(answer[-1]) == pytest.approx(largest, abs=1e-5)
 
 
 def bert_folder(path: Path) -> Path:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def test_several_answers(port: int, generator: Generator) -> None:
     assert [c["text"] for c in got["choices"]] == [each.text for each in wanted]
     assert [c["index"] for c in got["choices"]] == [0, 1, 2, 3]
     assert got["usage"]["completion_tokens"] == sum(len(each.tokens) for each in wanted)
+    assert got["usage"]["prompt_tokens"] == sum(each.prompt_tokens for each in wanted[::2])
     streamed = events(port, "/v1/completions", prompt=prompts, n=2, seed=7, **how)
     for index, each in enumerate(wanted):
         own = [e["choices"][0] for e in streamed if e["choices"][0]["index"] == index]
@@ -178,7 +180,8 @@ def test_embeddings(embedder: Embedder) -> None:
             ({"input": []}, "input: a request has 1 to 2048 texts"),
             ({"input": ""}, "input: a text is empty"),
             ({"input": " wa", "dimensions": 3}, "dimensions: the model's embeddings have 4"),
-            ({"input": " wa" * 9}, "size 's' is 9"),
+            ({"input": " wa" * 9}, "a text has 9 tokens, and the network takes 6 at most"),
+            ({"input": [8]}, "input: tokens are numbers from 0 to 7"),
         ):
             status, content = asked(port, "/v1/embeddings", body)
             assert (status, message in json.loads(content)["error"]["message"]) == (400, True), content
@@ -224,6 +227,9 @@ def test_answers_with_a_schema(port: int) -> None:
     pytest.importorskip("llguidance")
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "number", "schema": schema}}
+    wrong = {"type": "json_schema", "json_schema": {"name": "number", "schema": {"type": "nonsense"}}}
+    status, content = asked(port, "/v1/chat/completions", {"messages": MESSAGES, "response_format": wrong})
+    assert (status, json.loads(content)["error"]["message"]) == (400, "grammar: Invalid type: nonsense")
     got = answer(port, "/v1/chat/completions", messages=MESSAGES, response_format=form)
     assert json.loads(got["choices"][0]["message"]["content"])["n"] in (1, 2)
     assert got["choices"][0]["finish_reason"] == "stop"
@@ -234,6 +240,14 @@ def test_models(port: int) -> None:
     assert [(m["id"], m["object"], m["context_length"]) for m in listed["data"]] == [("words", "model", 60)]
     assert json.loads(asked(port, "/v1/models/words")[1]) == listed["data"][0]
     assert asked(port, "/health")[0] == 200
+
+
+CODES = {
+    "the prompt has 70 tokens": "context_length_exceeded",
+    "the prompt has 73 tokens": "context_length_exceeded",
+    "there is no 'gpt' here, only 'words'": "model_not_found",
+}
+"""The codes that clients look at, of some messages."""
 
 
 @pytest.mark.parametrize(
@@ -253,7 +267,29 @@ def test_models(port: int) -> None:
         ("/v1/chat/completions", {"messages": MESSAGES, "top_logprobs": 2}, 400, "needs logprobs", "top_logprobs"),
         ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400, "suffix: ", "suffix"),
         ("/v1/completions", {"prompt": ""}, 400, "the prompt is empty", None),
-        ("/v1/completions", {"prompt": "x" * 70}, 400, "the prompt has 70 tokens", None),
+        ("/v1/completions", {"prompt": "x" * 70}, 400, "the prompt has 70 tokens", "prompt"),
+        ("/v1/completions", {"prompt": "a", "stream_options": {}}, 400, "stream_options: it needs", "stream_options"),
+        ("/v1/completions", {"prompt": 5}, 400, "prompt: it is not a string or an array of strings", "prompt"),
+        ("/v1/completions", {"prompt": "a", "stop": ["a", 5]}, 400, "stop: it is not a string or an", "stop"),
+        ("/v1/completions", b"[" * 3500, 400, "the body is nested too deeply", None),
+        ("/v1/completions", b'{"prompt": "\\ud800"}', 400, "the text is not valid UTF-8 at character 1", None),
+        ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 0}, 400, "max_tokens: ", "max_tokens"),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}]}, 400, "role 'user' has no content", "messages"),
+        ("/v1/chat/completions", {"messages": ["a"]}, 400, "messages.0: it is not an object", "messages"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"text": "a"}]}]},
+            400,
+            "messages.0.content.0.type: Field required",
+            "messages",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x" * 70}]},
+            400,
+            "the prompt has 73 tokens",
+            "messages",
+        ),
         ("/v1/completions", {"prompt": "x" * 5000}, 413, "more than 4000 bytes", None),
         ("/v1/completions", {"prompt": "a", "model": "gpt"}, 404, "there is no 'gpt' here, only 'words'", "model"),
         ("/v1/chat/completions", {"messages": []}, 400, "messages: ", "messages"),
@@ -288,12 +324,28 @@ def test_errors_are_error_objects(
     error = json.loads(content)["error"]
     assert (got, error["param"]) == (status, parameter)
     assert message in error["message"]
-    assert error["type"] == ("not_found_error" if status == 404 else "invalid_request_error")
+    assert error["type"] == "invalid_request_error"
+    assert error["code"] == CODES.get(message)
 
 
 def test_methods(port: int) -> None:
     status, content = asked(port, "/v1/completions", method="GET")
     assert (status, json.loads(content)["error"]["message"]) == (405, "GET /v1/completions: method not allowed")
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", "/v1/completions")
+        assert connection.getresponse().headers["Allow"] == "POST"
+
+
+def test_values_that_clients_send_for_nothing(port: int) -> None:
+    """Null is what is not given, the role of developers is that of the system, and unknown fields change nothing."""
+    nothing = dict.fromkeys(("stream", "stop", "n", "temperature", "logprobs", "stream_options", "seed"))
+    how: dict[str, Any] = {"max_tokens": 3, "temperature": 0}
+    plain = [{"role": role, "content": "the cat"} for role in ("system", "user")]
+    wanted = answer(port, "/v1/chat/completions", messages=plain, **how)["choices"]
+    newer = [{"role": "developer", "content": [{"type": "text", "text": "the cat"}]}, plain[1]]
+    got = answer(port, "/v1/chat/completions", messages=newer, **{**nothing, **how, "user": "me", "store": False})
+    assert got["choices"] == wanted
+    assert answer(port, "/v1/completions", prompt=PROMPT, max_tokens=0, echo=True)["choices"][0]["text"] == PROMPT
 
 
 def test_one_request_at_a_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def serve_command(
         bool, typer.Option("-v", "--verbose", help="Show more: what was tried, and the traceback of an error.")
     ] = False,
 ) -> None:
-    """Answer HTTP requests as OpenAI's API does: /v1/completions, /v1/chat/completions and /v1/models."""
+    """Answer HTTP requests as OpenAI's API does: completions, chat completions, embeddings and models."""
     from tenon.cli.serve import serve
 
     signed.demand_bundles(model.model)

@@ -80,3 +80,11 @@ class TextModel:
     room: int = 0
     grammar: str = ""
     image: ImageText | None = None
+
+
+def no_text(network: str, name: str, text: TextModel) -> str:
+    """The message about an input ``name`` of a network which a text does not give; it names the part that embeds texts,
+    if the model says which one."""
+    part = text.ports.get("embedding", "")
+    remedy = f": take its part for texts, --to {part}" if part else ""
+    return f"'{network}' has an input '{name}', which a text does not give{remedy}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tenon.errors import InputError
-from tenon.network.graph.text_model import TextModel
+from tenon.network.graph.text_model import TextModel, no_text
 from tenon.runtime.bundle.manifest import BundleTensor, Manifest
 from tenon.runtime.bundle.text_entry import NOWHERE, joined_sources
 
@@ -115,7 +115,7 @@ def _words(manifest: Manifest, model: TextModel) -> dict[str, object]:
     sizes = {size for tensor in inputs.values() for _, size in tensor.extents}
     known = {tokens.name, *(t.name for t in others.values() if t is not None), *sizes}
     if unknown := [name for name in inputs if name not in known]:
-        raise InputError(f"'{manifest.name}' has an input '{unknown[0]}', which a text does not give")
+        raise InputError(no_text(manifest.name, unknown[0], model))
     for tensor in (tokens, *(t for t in others.values() if t is not None)):
         if tensor.dtype != "i64" or len(tensor.shape) != 2 or tensor.shape[0] != 1:
             raise InputError(f"'{manifest.name}' has an input '{tensor.name}' that is no list of one text's i64 tokens")

@@ -243,11 +243,12 @@ class Bundle:
 
     @property
     def _embeds_text(self) -> bool:
-        return self.text is not None and self.text.kind == "encoder" and self.text.tokenizer is not None
+        encoder = self.text is not None and self.text.kind == "encoder" and self.text.tokenizer is not None
+        return encoder and self._reads_tokens
 
     @property
     def _reads_tokens(self) -> bool:
-        """Whether it is no encoder of speech, which is a part of a model that reads tokens."""
+        """Whether it is no encoder of speech or images, which is a part of a model that reads tokens."""
         return self.text is not None and self.text.ports.get("tokens") in {port.name for port in self.program.inputs}
 
     def _text_header(self) -> dict[str, bytes]:

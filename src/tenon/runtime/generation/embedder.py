@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from tenon.errors import InputError
+from tenon.errors import InputError, LengthError
 from tenon.network.graph.dtype import Array
+from tenon.network.graph.text_model import TextModel, no_text
 from tenon.runtime.engine import Engine
 from tenon.runtime.text.tokenizer import TextTokenizer
 
@@ -29,25 +30,37 @@ class Embedder:
     """
 
     def __init__(self, engine: Engine) -> None:
-        if engine.text is None or engine.text.kind != "encoder":
+        text, inputs = engine.text, {tensor.name: tensor for tensor in engine.manifest.needed_inputs}
+        if text is None or text.kind != "encoder" or text.ports.get("tokens") not in inputs:
             raise InputError(f"'{engine.name}' is no network that embeds texts")
-        self.engine, self._tokens = engine, engine.text.ports["tokens"]
-        needed = [t.name for t in engine.manifest.needed_inputs if t.name != self._tokens and t.size is None]
-        self._others = {name: _other(engine, name) for name in needed}
+        self.engine, self._tokens = engine, text.ports["tokens"]
+        self.longest = inputs[self._tokens].shape[-1]
+        """The most tokens of a text."""
+        needed = [name for name, tensor in inputs.items() if name != self._tokens and tensor.size is None]
+        self._others = {name: _other(engine.name, name, text) for name in needed}
         outputs = {tensor.name: len(tensor.shape) for tensor in engine.manifest.outputs}
-        named = (engine.text.ports.get("embedding", ""), *_EMBEDDINGS, *outputs)
+        named = (text.ports.get("embedding", ""), *_EMBEDDINGS, *outputs)
         self._output = next((name for name in named if outputs.get(name) in (2, 3)), "")
         if not self._output:
             raise InputError(f"'{engine.name}' has no output with embeddings or states")
-        self.tokenizer = TextTokenizer.of(engine.text)
+        self.tokenizer = TextTokenizer.of(text)
 
     def embed(self, texts: Iterable[str]) -> Iterator[Array]:
-        """The embedding f32 [n] of each text.  Raises InputError for a text that is longer than the network takes."""
+        """The embedding f32 [n] of each text.  Raises InputError for a text without tokens, LengthError for one that is
+        longer than the network takes."""
         for text in texts:
             yield self.embed_tokens(self.tokenizer.encode(text))
 
     def embed_tokens(self, tokens: list[int]) -> Array:
-        """The embedding f32 [n] of a text by its tokens."""
+        """The embedding f32 [n] of a text by its tokens.  Raises InputError for none, LengthError for more than the
+        network takes."""
+        if not tokens:
+            raise InputError("a text has no tokens: it is empty, or the tokenizer knows nothing of it")
+        if len(tokens) > self.longest:
+            raise LengthError(
+                f"a text has {len(tokens)} tokens, and the network takes {self.longest} at most: shorten it, or "
+                "compile the network for more with --shape"
+            )
         others = {name: values(len(tokens)) for name, values in self._others.items()}
         results = self.engine.run({self._tokens: np.array([tokens], np.int64), **others})
         vector = np.asarray(results[self._output][0], np.float32)
@@ -55,8 +68,8 @@ class Embedder:
         return np.asarray(vector / np.linalg.norm(vector), np.float32)
 
 
-def _other(engine: Engine, name: str) -> Callable[[int], Array]:
+def _other(network: str, name: str, text: TextModel) -> Callable[[int], Array]:
     values = next((make for part, make in _OTHERS.items() if part in name), None)
     if values is None:
-        raise InputError(f"'{engine.name}' has an input '{name}', which a text does not give")
+        raise InputError(no_text(network, name, text))
     return values

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeGuard, Unpack
 
 import numpy as np
 
-from tenon.errors import InputError, guarded
+from tenon.errors import InputError, LengthError, guarded
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import TextModel
 from tenon.runtime.bundle.container import is_container
@@ -94,8 +94,8 @@ class Generator:
         return TokenGrammars(self.tokenizer, self.text.eos, self._decoder.vocabulary)
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt.  Raises InputError for an empty one, and for one that leaves no room in the caches,
-        ModelError for a chat template that fails."""
+        """The tokens of a prompt.  Raises InputError for an empty one, LengthError for one that leaves no room in
+        the caches, ModelError for a chat template that fails."""
         if isinstance(prompt, str):
             tokens = self.tokenizer.encode(prompt)
         else:
@@ -106,7 +106,7 @@ class Generator:
         if not tokens:
             raise InputError("the prompt is empty")
         if len(tokens) >= self.context:
-            raise InputError(
+            raise LengthError(
                 f"the prompt has {len(tokens)} tokens, and the caches have room for {self.context}: shorten it, or "
                 "compile the model with more (--context, context=...)"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import InputError, ModelError
+from tenon.errors import InputError, LengthError, ModelError
 from tenon.network.graph.dtype import Array
 from tenon.network.graph.text_model import ImageText
 from tenon.runtime.engine import Engine
@@ -73,7 +73,7 @@ class ImageGenerator(Generator):
             raise InputError(f"the prompt has {count} images, and {len(images)} are given")
         tokens = self._expanded(text, images, special=isinstance(prompt, str))
         if len(tokens) >= self.context:
-            raise InputError(
+            raise LengthError(
                 f"the prompt has {len(tokens)} tokens, and the caches have room for {self.context}: shorten it, or "
                 "compile the model with more (--context, context=...)"
             )

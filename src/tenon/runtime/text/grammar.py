@@ -18,6 +18,8 @@ from tenon.runtime.text.tokenizer import TextTokenizer
 _WHOLE = '%llguidance {"no_forcing": true}\n'
 """Lets the library allow all tokens that a grammar does: where one text must follow, it would allow only the first of
 the tokens that the tokenizer makes of that text, which may begin with a space."""
+_SCHEMA = f"{_WHOLE}start: %json "
+"""What the text of a schema's grammar begins with."""
 ANY_JSON: Mapping[str, Any] = {"type": "object"}
 """The schema of any JSON object."""
 
@@ -39,7 +41,10 @@ class TokenGrammars:
 
     def parse(self, grammar: str) -> TokenGrammar:
         """A grammar that ``read_grammar`` or ``schema_grammar`` gives.  Raises InputError for one that is invalid."""
-        return TokenGrammar(_library().LLMatcher(self._tokenizer, grammar, log_level=0), self._size)
+        matcher = _library().LLMatcher(self._tokenizer, grammar, log_level=0)
+        if _SCHEMA in grammar and matcher.is_error():  # without the place, which is not one of the schema
+            raise InputError(f"grammar: {matcher.get_error().splitlines()[0].rpartition('JSON schema: ')[2]}")
+        return TokenGrammar(matcher, self._size)
 
 
 class TokenGrammar:
@@ -110,7 +115,7 @@ def schema_grammar(schema: str | Mapping[str, Any], source: str = "grammar") -> 
     if not isinstance(content, dict):
         raise InputError(f"{source}: a schema is a JSON object")
     own = {**content, "x-guidance": {"whitespace_flexible": False}}
-    return str(_library().LLMatcher.grammar_from_lark(f"{_WHOLE}start: %json {json.dumps(own)}\n"))
+    return str(_library().LLMatcher.grammar_from_lark(f"{_SCHEMA}{json.dumps(own)}\n"))
 
 
 def rules_grammar(text: str, source: str = "grammar") -> str:

@@ -43,8 +43,13 @@ class TextTokenizer:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text; with ``special``, those that the model expects around every text too.
 
-        Special tokens that are written in the text ("<|im_end|>") are read as such.
+        Special tokens that are written in the text ("<|im_end|>") are read as such.  Raises InputError for a text with
+        half a surrogate pair, which Python makes of bytes that are no UTF-8.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text is not valid UTF-8 at character {error.start + 1}") from None
         with _failures("fails"):
             return list(self._library.encode(text, add_special_tokens=special).ids)
 

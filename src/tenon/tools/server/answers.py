@@ -24,9 +24,9 @@ class ApiAnswer:
     number: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, choices: Sequence[dict[str, Any]], completions: Sequence[Completion]) -> dict[str, Any]:
-        """The body of the answer, of ``choices``."""
-        return {**self._head(chunk=False), "choices": list(choices), "usage": usage(completions)}
+    def whole(self, choices: Sequence[dict[str, Any]], completions: Sequence[Completion], n: int) -> dict[str, Any]:
+        """The body of the answer, of ``choices``, ``n`` for each prompt."""
+        return {**self._head(chunk=False), "choices": list(choices), "usage": usage(completions, n)}
 
     def choice(self, index: int, completion: Completion, logprobs: Any, before: str = "") -> dict[str, Any]:
         """A choice of the answer; ``before`` is a text in front of it."""
@@ -44,9 +44,9 @@ class ApiAnswer:
         choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
         return event({**self._head(chunk=True), "choices": [choice]})
 
-    def usage_event(self, completions: Sequence[Completion]) -> bytes:
-        """The event with the number of tokens."""
-        return event({**self._head(chunk=True), "choices": [], "usage": usage(completions)})
+    def usage_event(self, completions: Sequence[Completion], n: int) -> bytes:
+        """The event with the number of tokens, of ``n`` answers to each prompt."""
+        return event({**self._head(chunk=True), "choices": [], "usage": usage(completions, n)})
 
     def _head(self, *, chunk: bool) -> dict[str, Any]:
         kind = "text_completion" if not self.chat else "chat.completion.chunk" if chunk else "chat.completion"
@@ -54,11 +54,12 @@ class ApiAnswer:
         return {"id": f"{prefix}-{self.number}", "object": kind, "created": self.created, "model": self.model}
 
 
-def usage(completions: Sequence[Completion]) -> dict[str, Any]:
-    """The numbers of tokens of a request and its answers; a prompt counts once for each answer."""
-    prompt = sum(completion.prompt_tokens for completion in completions)
+def usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
+    """The numbers of tokens of a request and its answers; a prompt counts once for its ``n`` answers, which stand one
+    after another."""
+    prompt = sum(completion.prompt_tokens for completion in completions[::n])
     count = sum(len(completion.tokens) for completion in completions)
-    details = {"cached_tokens": sum(completion.reused_tokens for completion in completions)}
+    details = {"cached_tokens": sum(completion.reused_tokens for completion in completions[::n])}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenon.errors import InputError, TenonError
+from tenon.errors import InputError, LengthError, TenonError
 
 
 class ApiError(Exception):
@@ -15,9 +15,12 @@ class ApiError(Exception):
         self.status, self.parameter, self.code = status, parameter, code
 
     @classmethod
-    def of(cls, error: TenonError) -> ApiError:
-        """The error of a request that the generator refuses, or of the generator itself."""
-        return cls(400 if isinstance(error, InputError) else 500, str(error))
+    def of(cls, error: TenonError, parameter: str | None = None) -> ApiError:
+        """The error of a request that the model refuses, because of a ``parameter`` if it is known, or of the model
+        itself."""
+        if not isinstance(error, InputError):
+            return cls(500, str(error))
+        return cls(400, str(error), parameter, "context_length_exceeded" if isinstance(error, LengthError) else None)
 
     def content(self) -> dict[str, Any]:
         """The error object."""
@@ -25,4 +28,4 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.parameter, "code": self.code}}
 
 
-_KINDS = {429: "rate_limit_error", 404: "not_found_error"}
+_KINDS = {429: "rate_limit_error"}

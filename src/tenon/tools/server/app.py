@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tenon.errors import InputError, TenonError
+from tenon.errors import InputError, LengthError, TenonError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.generation.completion import Completion
 from tenon.runtime.generation.embedder import Embedder
@@ -94,7 +94,9 @@ def _refusal(error: ApiError) -> Response:
 
 async def _no_such_place(request: Request, error: Any) -> Response:
     """Unknown addresses and methods."""
-    return _refusal(ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail.lower()}"))
+    refusal = _refusal(ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail.lower()}"))
+    refusal.headers.update(error.headers or {})  # the methods that are allowed
+    return refusal
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -201,12 +203,15 @@ class _Service:
             before = prompt if isinstance(asked, CompletionRequest) and asked.echo and isinstance(prompt, str) else ""
             for number in range(asked.n or 1):
                 seed = None if asked.seed is None else asked.seed + number
-                generation = await run_in_threadpool(generator.stream, prompt, **{**how, "seed": seed})
+                try:
+                    generation = await run_in_threadpool(generator.stream, prompt, **{**how, "seed": seed})
+                except LengthError as error:
+                    raise ApiError.of(error, "messages" if isinstance(asked, ChatRequest) else "prompt") from None
                 generations.append(_Choice(len(generations), generation, before))
         answer = ApiAnswer(self._name, chat=isinstance(asked, ChatRequest))
         if asked.stream:
             with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-            events = self._events(generations, answer, with_usage=with_usage)
+            events = self._events(generations, answer, (asked.n or 1) if with_usage else 0)
             return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         async with aclosing(self._pieces(generations)) as pieces:
             async for _ in pieces:
@@ -216,7 +221,7 @@ class _Service:
             answer.choice(each.index, each.completion, self._logprobs(answer, each), each.before)
             for each in generations
         ]
-        return JSONResponse(answer.whole(choices, [each.completion for each in generations]))
+        return JSONResponse(answer.whole(choices, [each.completion for each in generations], asked.n or 1))
 
     def _logprobs(self, answer: ApiAnswer, choice: _Choice, first: int = 0) -> dict[str, Any] | None:
         """The probabilities of the tokens from the number ``first`` on; None if there are none."""
@@ -251,8 +256,9 @@ class _Service:
                 for choice in left:
                     choice.generation.close()
 
-    async def _events(self, choices: Sequence[_Choice], answer: ApiAnswer, *, with_usage: bool) -> AsyncIterator[bytes]:
-        """The pieces as server-sent events; an error is one, too, as the answer has begun already."""
+    async def _events(self, choices: Sequence[_Choice], answer: ApiAnswer, counted: int) -> AsyncIterator[bytes]:
+        """The pieces as server-sent events; an error is one, too, as the answer has begun already.  The last one has
+        the numbers of tokens, with ``counted`` answers to each prompt; 0: there is none."""
         given = [0] * len(choices)
         for choice in choices:
             yield answer.event(choice.before, index=choice.index, first=True)
@@ -268,8 +274,8 @@ class _Service:
         for choice in choices:
             logprobs = self._logprobs(answer, choice, given[choice.index])
             yield answer.event("", FINISHES[choice.completion.finish], index=choice.index, logprobs=logprobs)
-        if with_usage:
-            yield answer.usage_event([choice.completion for choice in choices])
+        if counted:
+            yield answer.usage_event([choice.completion for choice in choices], counted)
         yield END
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tenon.errors import LengthError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.generation.embedder import Embedder
 from tenon.tools.server.api_errors import ApiError
@@ -17,7 +18,12 @@ def embedded(embedder: Embedder, text: str | list[int]) -> tuple[Array, int]:
     tokens = embedder.tokenizer.encode(text) if isinstance(text, str) else text
     if not tokens:
         raise ApiError(400, "input: a text is empty", "input")
-    return embedder.embed_tokens(tokens), len(tokens)
+    if not all(0 <= token < len(embedder.tokenizer.pieces) for token in tokens):
+        raise ApiError(400, f"input: tokens are numbers from 0 to {len(embedder.tokenizer.pieces) - 1}", "input")
+    try:
+        return embedder.embed_tokens(tokens), len(tokens)
+    except LengthError as error:
+        raise ApiError.of(error, "input") from None
 
 
 def embedding_answer(

@@ -62,7 +62,7 @@ class TextRequest(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     seed: int | None = None
     stop: str | list[str] | None = None
-    stream: bool = False
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     best_of: int | None = None
@@ -94,6 +94,8 @@ class TextRequest(BaseModel):
         form = self.response_format
         if form is not None and form.type == "json_schema" and form.json_schema is None:
             raise ApiError(400, "response_format.json_schema: the schema is missing", "response_format")
+        if self.stream_options is not None and not self.stream:
+            raise ApiError(400, "stream_options: it needs stream", "stream_options")
         if self.best_of not in (None, self.n or 1):
             raise ApiError(400, "best_of: all answers are given (n): leave it out", "best_of")
         if self.logit_bias:
@@ -152,23 +154,27 @@ class ChatMessage(BaseModel):
 
     def plain(self, *, images: bool = False) -> dict[str, Any]:
         """The message with its content as one text; if it has ``images``, which are then allowed, as parts.  Raises
-        ApiError for parts of other types."""
+        ApiError for parts of other types, and where only an answer may have no content."""
+        if self.content is None and self.role != "assistant":
+            raise ApiError(400, f"messages: a message of the role '{self.role}' has no content", "messages")
+        role = "system" if self.role == "developer" else self.role  # its newer name, which templates do not know
         if isinstance(self.content, list):
             known = {"text", "image_url"} if images else {"text"}
             if other := next((part.type for part in self.content if part.type not in known), None):
                 what = "only text and images" if images else "only text"
                 raise ApiError(400, f"messages: content of the type '{other}' is not understood, {what}", "messages")
             if any(part.type == "image_url" for part in self.content):
-                return {"role": self.role, "content": [part.model_dump() for part in self.content]}
-            return {"role": self.role, "content": "".join(part.text for part in self.content)}
-        return {"role": self.role, "content": self.content or ""}
+                return {"role": role, "content": [part.model_dump() for part in self.content]}
+            return {"role": role, "content": "".join(part.text for part in self.content)}
+        return {"role": role, "content": self.content or ""}
 
 
 class ChatRequest(TextRequest):
     """A request for the next message of a conversation."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=0)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[Any] | None = None
@@ -221,6 +227,8 @@ def parsed(kind: type[Any], body: bytes) -> Any:
     """A request of a kind.  Raises ApiError for a body that is no such request."""
     try:
         content = json.loads(body)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
         raise ApiError(400, f"the body is no JSON: {error}") from None
     if not isinstance(content, dict):
@@ -228,8 +236,34 @@ def parsed(kind: type[Any], body: bytes) -> Any:
     try:
         request = kind.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ApiError(400, f"{where}: {first['msg']}", str(first["loc"][0])) from None
+        raise _refusal(error) from None
     request.check()
     return request
+
+
+_TYPES = {
+    "str": "a string",
+    "list[str]": "an array of strings",
+    "list[int]": "an array of tokens",
+    "list[list[int]]": "an array of arrays of tokens",
+    "list[ContentPart]": "an array of parts",
+}
+"""The types of which a parameter may have one, in words."""
+
+
+def _refusal(error: ValidationError) -> ApiError:
+    """The error of the first parameter that is wrong: where it may have several types, those, or what is wrong with a
+    part of a message."""
+    first, *others = error.errors()
+    depth = next((i for i, part in enumerate(first["loc"]) if part in _TYPES), None)
+    if depth is not None:
+        own = [first, *(e for e in others if e["loc"][:depth] == first["loc"][:depth])]
+        part = next((e for e in own if e["loc"][depth] == "list[ContentPart]" and len(e["loc"]) > depth + 1), None)
+        if part is None:
+            kinds = dict.fromkeys(_TYPES[str(e["loc"][depth])] for e in own)
+            where = ".".join(map(str, first["loc"][:depth]))
+            return ApiError(400, f"{where}: it is not {' or '.join(kinds)}", str(first["loc"][0]))
+        first = part
+    where = ".".join(str(part) for part in first["loc"] if part not in _TYPES)
+    message = "it is not an object" if first["type"] == "model_type" else first["msg"]
+    return ApiError(400, f"{where}: {message}", str(first["loc"][0]))
