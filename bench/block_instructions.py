@@ -28,7 +28,7 @@ from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.instruction_count import count
 
 TARGETS = ("aarch64", "aarch64-dotprod", "aarch64-i8mm", "aarch64-sme")
-KERNELS = ("block_product", "outer_groups", "outer_rows", "block_totals")
+KERNELS = ("block_product", "stream_row", "outer_groups", "outer_rows", "block_totals")
 SIZES = ("64:512:512", "1:512:512")
 
 

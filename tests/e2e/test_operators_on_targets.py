@@ -305,6 +305,28 @@ def test_outer_products_of_weights_in_blocks(target: str, monkeypatch: pytest.Mo
     assert_equal(records, row, written_alone=True)
 
 
+STREAMED = {"aarch64-sme": "stream_row", "aarch64-sme2": "stream_multi_row"}
+
+
+@pytest.mark.parametrize("target", STREAMED)
+def test_one_row_by_weights_in_blocks_in_the_streaming_mode(target: str) -> None:
+    """To the bit: one to four panels of sixteen outputs, panels that are not full, odd numbers of groups, and a few
+    rows by the same weights.  QEMU before 10.1 computes these without SME2."""
+    skip_without_device(target)
+    row, records = find(target), list[Launched]()
+    for name, (rows, outputs, columns) in itertools.product(
+        ("q4_0", "q8_0", "iq4_nl"), ((1, 150, 96), (1, 32, 64), (1, 7, 32), (2, 40, 96), (5, 63, 32))
+    ):
+        case = Case(BlockMatMul(name), quantised_case(rows, columns, outputs, FORMATS[name]), (3,), label=name)
+        records += recorded(case, row.machine)
+    unit = C()
+    for each in records:
+        unit.kernel(each.kernel)
+    assert sum(each.kernel.name.startswith("stream_row") for each in records) == 9
+    assert ("sdot za.s[w8, 0, vgx4], {z16.b-z19.b}" in unit.text()) == (target == "aarch64-sme2")
+    assert_equal(records, row, written_alone=True)
+
+
 PANELS = {"aarch64-dotprod": {"panel_dots"}, "aarch64-i8mm": {"panel_dots", "panel_blocks"}}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tenon.machine.isa.sme import SIDE
-from tenon.machine.kernels import block_tiles, outer_groups
+from tenon.machine.kernels import block_tiles, outer_groups, stream_rows
 from tenon.machine.kernels.block_packing import WORDS
-from tenon.machine.kernels.block_sums import BlockProduct
+from tenon.machine.kernels.block_sums import STREAMED, BlockProduct, layer_packing
 from tenon.machine.kernels.block_tiles import ROWS
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import DType
@@ -41,10 +41,18 @@ def in_tiles(s: BlockProduct, machine: Machine) -> bool:
 def by_outer_products(s: BlockProduct, machine: Machine) -> bool:
     """Whether a product by outer products takes less time: for several rows, as it computes all those of a tile."""
     unit = machine.outer(DType.I8)
-    if unit is None or not outer_groups.supported(s, machine):
+    if unit is None or not outer_groups.supported(s, machine) or in_stream(s, machine):
         return False
+    if layer_packing(s.format, machine).lanes == STREAMED:
+        return True  # these weights lie as only long vectors read them, and are unpacked by the same instruction
     tiles = outer_groups.row_tiles(s) * (WORDS * unit.time + SIDE * _OUTER_ENDS) + 2 * _VECTORS * _UNPACKED
     return tiles < _VECTORS * _by_vectors(s)
+
+
+def in_stream(s: BlockProduct, machine: Machine) -> bool:
+    """Whether a product is computed by long vectors of a streaming mode: of one row, with which an outer product fills
+    one row of a tile."""
+    return stream_rows.supported(s, machine)
 
 
 def _by_vectors(s: BlockProduct) -> float:

@@ -79,7 +79,7 @@ __asm__ volatile("svc #0" : "+r"(result) : "r"(call) : "memory");
 if (result > 0 && (result & 0xffff) == 64RIGHT) own = 1;"""
 _TESTS = {False: "outer_products_ready", True: "outer_bytes_ready"}
 """The functions that say whether a machine has outer products, and of bytes."""
-BYTES_READY = _TESTS[True]
+FLOATS_READY, BYTES_READY = _TESTS[False], _TESTS[True]
 
 
 def asks(of_bytes: bool) -> str:

@@ -20,6 +20,8 @@ _ROW, _TEMPORARY, _SECOND = 4, 8, 12
 """Vectors of scales of rows, of sums that are scaled, and of those of the second part."""
 _SCALE, _FINE, _SHIFT = 24, 26, 28
 """Vectors of scales, of those of both parts, and of shifts; each of up to two."""
+_LEAST, _MASK = 30, 31
+"""What makes a sixteenth of scales, and what takes the higher of two codes of 4 bits."""
 
 
 def _result(b: OuterGroups, column: int) -> int:
@@ -38,6 +40,7 @@ def _begin(b: OuterGroups) -> list[str]:
     for column, outputs in enumerate(columns_of(b)):
         lines += [f"mov %[n], #{outputs}", f"whilelt p{2 + column}.s, xzr, %[n]"]
     lines += ["mov w8, #0", "mov w9, #8", "zero {za}"]
+    lines += [f"dup z{_LEAST}.s, #-4", f"dup z{_MASK}.b, #-16"] if b.bits == 4 else []
     return [*lines, *(_moved(b, "ld1w", "/z") if b.begun else [])]
 
 
@@ -58,14 +61,16 @@ def _products(b: OuterGroups) -> list[str]:
     tiles = width if b.parts == 1 else b.parts + bool(b.shifts)
     lines = [f"zero {{{', '.join(f'za{tile}.s' for tile in range(tiles))}}}"]
     lines += load(0, WORDS, "x", 0)
-    if width == 2:
+    if b.bits:
+        lines += [line for column in range(width) for line in _panel(b, column)]
+    elif width == 2:
         lines += load(8, 8, "w", 0) + load(16, 8, "w", 8)
     else:
         lines += load(16, WORDS, "w", 0)
     for word in range(WORDS):
         for column in range(width):
             tile = column if b.parts == 1 else word * b.parts // WORDS
-            weights = (8 if width == 2 else 16) + word * width + column
+            weights = 8 + 8 * column + word if b.bits else (8 if width == 2 else 16) + word * width + column
             lines.append(f"smopa za{tile}.s, p0/m, p0/m, z{word}.b, z{weights}.b")
     if tiles > width and b.shifts:
         lines += [f"ld1w {{z{part}.s}}, p0/z, [%[t], #{part}, mul vl]" for part in range(b.parts)]
@@ -74,9 +79,27 @@ def _products(b: OuterGroups) -> list[str]:
     return lines
 
 
+def _panel(b: OuterGroups, column: int) -> list[str]:
+    """The words of a group of a panel, from codes, in eight vectors."""
+    first, address = 8 + 8 * column, "n" if column else "w"
+    lines = ["add %[n], %[w], %[wp], lsl #2"] if column else []
+    if b.bits == 8:
+        return lines + load(first, WORDS, address, 0)
+    lines += load(24, 4, address, 0)
+    for i in range(4):
+        lines.append(f"lsl z{first + 2 * i}.b, z{24 + i}.b, #4")
+        lines.append(f"and z{first + 2 * i + 1}.d, z{24 + i}.d, z{_MASK}.d")
+    return lines
+
+
 def _scales(b: OuterGroups) -> list[str]:
     width, fours = len(columns_of(b)), range(-(-b.rows // 4))
-    lines = load(_SCALE, width, "d", 0)
+    lines = [] if b.bits else load(_SCALE, width, "d", 0)
+    for column in range(width if b.bits else 0):
+        own = f"z{_SCALE + column}"
+        lines.append(f"ld1h {{{own}.s}}, p0/z, [%[d]{', %[dp], lsl #1' if column else ''}]")
+        lines.append(f"fcvt {own}.s, p0/m, {own}.h")
+        lines += [f"fscale {own}.s, p0/m, {own}.s, z{_LEAST}.s"] if b.bits == 4 else []
     lines += [f"ld1rqw {{z{_ROW + i}.s}}, p0/z, [%[q], #{16 * i}]" for i in fours]
     lines += load(_FINE, b.parts, "f", 0) if b.parts > 1 else []
     if b.shifts:

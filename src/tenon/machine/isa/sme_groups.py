@@ -32,7 +32,8 @@ class OuterGroups:
 
     A group has ``parts`` parts, 1 or 2, which have scales of their own where there are two; ``shifts``: results also
     get the sums of activations times shifts, which is subtracted where these are of two parts.  ``begun``: results
-    begin with what is stored instead of zero.  The rows of results lie ``pitch`` bytes apart.
+    begin with what is stored instead of zero.  The rows of results lie ``pitch`` bytes apart.  ``bits``: weights are
+    codes of so many bits as they lie in panels of sixteen outputs, with scales in f16; 0: bytes, with scales in f32.
     """
 
     rows: int
@@ -42,10 +43,16 @@ class OuterGroups:
     shifts: int
     begun: int
     pitch: int
+    bits: int = 0
 
     @property
     def numbers(self) -> tuple[int, ...]:
         return astuple(self)
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """Words of codes and halves of scales between two panels."""
+        return {"wp": SIDE * self.bits * self.groups, "dp": SIDE * self.groups}
 
 
 def _begin(b: OuterGroups) -> list[str]:
@@ -66,7 +73,12 @@ def _products(b: OuterGroups) -> list[str]:
     lines = [f"zero {{{', '.join(f'za{tile}.s' for tile in range(tiles))}}}"]
     for word in range(WORDS):
         lines.append(f"ld1w {{z{WORDS + word}.s}}, p1/z, [%[x], #{word}, mul vl]")
-        lines.append(f"ld1w {{z{word}.s}}, p0/z, [%[w], #{word}, mul vl]")
+        if b.bits != 4:
+            lines.append(f"ld1w {{z{word}.s}}, p0/z, [%[w], #{word}, mul vl]")
+        elif word % 2:
+            lines.append(f"ld1w {{z{word}.s}}, p0/z, [%[w], #{word // 2}, mul vl]")
+            lines.append(f"lsl z{word - 1}.b, z{word}.b, #4")
+            lines.append(f"and z{word}.b, z{word}.b, #0xf0")
     lines += [f"smopa za{word * b.parts // WORDS}.s, p0/m, p0/m, z{WORDS + word}.b, z{word}.b" for word in range(WORDS)]
     if tiles > b.parts:
         for part in range(b.parts):
@@ -78,7 +90,13 @@ def _products(b: OuterGroups) -> list[str]:
 
 def _scales(b: OuterGroups) -> list[str]:
     fours = range(-(-b.rows // 4))
-    lines = [f"ld1w {{z{_SCALE}.s}}, p0/z, [%[d]]", *(f"ld1rqw {{z{4 + i}.s}}, p0/z, [%[q], #{16 * i}]" for i in fours)]
+    if b.bits:
+        lines = [f"ld1h {{z{_SCALE}.s}}, p0/z, [%[d]]", f"fcvt z{_SCALE}.s, p0/m, z{_SCALE}.h"]
+        sixteenth = f"fscale z{_SCALE}.s, p0/m, z{_SCALE}.s, z{_TERM}.s"
+        lines += [f"dup z{_TERM}.s, #-4", sixteenth] if b.bits == 4 else []
+    else:
+        lines = [f"ld1w {{z{_SCALE}.s}}, p0/z, [%[d]]"]
+    lines += [f"ld1rqw {{z{4 + i}.s}}, p0/z, [%[q], #{16 * i}]" for i in fours]
     if b.parts > 1:
         lines += [f"ld1w {{z{_FINE + part}.s}}, p0/z, [%[f], #{part}, mul vl]" for part in range(b.parts)]
     if b.shifts:
@@ -116,10 +134,11 @@ def columns_of(b: OuterGroups) -> list[int]:
 
 def _advance(b: OuterGroups) -> list[str]:
     width = len(columns_of(b))
-    vectors = {"x": WORDS, "w": WORDS * width, "d": width, "q": 1}
+    vectors = {"x": WORDS, "w": b.bits or WORDS * width, "q": 1} | ({} if b.bits else {"d": width})
     vectors |= {"f": b.parts} if b.parts > 1 else {}
     vectors |= {"m": 1 + b.parts if b.parts > 1 else width, "t": b.parts} if b.shifts else {}
-    return [f"addvl %[{name}], %[{name}], #{count}" for name, count in vectors.items()]
+    lines = [f"addvl %[{name}], %[{name}], #{count}" for name, count in vectors.items()]
+    return [*lines, *([f"add %[d], %[d], #{2 * SIDE}"] if b.bits else [])]
 
 
 def groups_text(
@@ -135,6 +154,7 @@ def groups_text(
     loop = [f"mov %[turn], #{b.groups}", "1:", *step, *_advance(b), "subs %[turn], %[turn], #1", "b.ne 1b"]
     written = [f'[{name}] "+&r"({LOCAL}{name})' for name in names]
     written += [f'[{name}] "=&r"({LOCAL}{name})' for name in ("n", "turn")]
+    given = {"pitch": b.pitch, "side": SIDE} | (b.strides if b.bits else {})
     return [
         "{",
         *(f"  char *{LOCAL}{name} = (char *)({place});" for name, place in zip(names, places, strict=True)),
@@ -143,7 +163,7 @@ def groups_text(
         f'    ".arch_extension {extension}\\n"',
         *(f'    "{line}\\n"' for line in (*before, *loop, *after, "smstop")),
         f"    : {', '.join(written)}",
-        f'    : [pitch] "r"({b.pitch}L), [side] "r"({SIDE}L)',
+        "    : " + ", ".join(f'[{name}] "r"({value}L)' for name, value in given.items()),
         f"    : {CLOBBERED});",
         "}",
     ]

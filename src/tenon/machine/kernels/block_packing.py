@@ -57,6 +57,13 @@ class BlockPacking:
         return 16 if self.signed and f.bits == 4 and f.offset == 8 and not f.zeros and not f.wide else 1
 
     @property
+    def plain(self) -> bool:
+        """Whether codes have 4 or 8 bits and are bytes with a sign once unpacked, and groups have one scale, in f16."""
+        f = self.format
+        further = f.shifts or f.zeros or f.wide or f.fine
+        return f.span == GROUP and not further and f.bits in (4, 8) and not self.offset
+
+    @property
     def zero_type(self) -> DType:
         """The type of zero points."""
         return DType.I8 if self.format.bits == 8 and self.signed else DType.U8

@@ -50,7 +50,7 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
     narrow = wide and machine.lanes == 4  # a vector of sums takes a broadcast for four results only
     if s.rows == 1:
         width = 4 if narrow else 3 if by_pairs(machine) else 2
-        rows, vectors = 1, _balanced(panels, width, machine.threads)
+        rows, vectors = 1, balanced(panels, width, machine.threads)
     elif wide and not narrow and s.weights.fine == HALF:
         rows, vectors = 5, 1  # as there are two sums for each result
     else:
@@ -63,12 +63,10 @@ def tile_of(s: BlockProduct, machine: Machine) -> tuple[int, int]:
 def in_panels(s: BlockProduct, machine: Machine) -> bool:
     """Whether there are instructions for whole tiles (``isa.neon_groups``): of codes in bytes with a sign, and
     scales of groups in f16."""
-    f, p = s.weights, packing(s.format, machine)
-    plain = f.span == GROUP and not (f.shifts or f.zeros or f.wide or f.fine)
-    return holds_rows(machine) and plain and f.bits in (4, 8) and not p.offset
+    return holds_rows(machine) and packing(s.format, machine).plain
 
 
-def _balanced(panels: int, most: int, threads: int) -> int:
+def balanced(panels: int, most: int, threads: int) -> int:
     """How many panels a tile has, at most ``most``, so that the thread with the most of them has as few as possible."""
     if threads == 1:
         return most
@@ -159,7 +157,7 @@ class BlockTiles(BlockSums):
 
         The weights of the next panels are prefetched where the facts ``fetching`` hold, unless that is None.
         """
-        k, f, lanes = self.k, self.s.weights, self.p.lanes
+        k, f, lanes = self.k, self.s.weights, self.lanes
         acc = k.local("y", rows, vectors, lanes=lanes)
         for r, _ in each_row(k, row, rows):
             with k.unroll("v", vectors) as v:

@@ -8,7 +8,7 @@ from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, cast, op
 from tenon.machine.kernels.block_formats import FORMATS, GROUP
-from tenon.machine.kernels.block_sums import packing
+from tenon.machine.kernels.block_sums import layer_packing
 from tenon.machine.kernels.indexing import bind_position
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
@@ -18,7 +18,7 @@ from tenon.network.graph.types import F32, I32, DType
 def block_rows(format: str, rows: int, columns: int, count: int, index_dtype: DType, machine: Machine) -> Kernel:
     """y[i] = row ``indices[i]`` of ``rows``, each product and sum rounded to f32.  Parameters: indices [count], the
     arrays of ``BlockPacking.pack``, y f32 [count, columns]."""
-    f, p = FORMATS[format], packing(format, machine)
+    f, p = FORMATS[format], layer_packing(format, machine)
     groups, panels, lanes = columns // GROUP, p.panels(rows), p.lanes
     k = Builder(f"block_rows_{format}_{count}x{columns}", f"{count} of {rows} rows of weights in blocks ({format})")
     indices = k.param("indices", count, dtype=index_dtype)

@@ -24,6 +24,9 @@ HALF = GROUP // 2
 SIDE = 32
 """Rows of a panel on devices that run work groups."""
 
+STREAMED = 16
+"""Rows of a panel of long vectors."""
+
 
 TileRows = Index | Sequence[Index]
 """The rows of a tile: the first of consecutive ones, or each of them."""
@@ -69,6 +72,14 @@ def packing(format: str, machine: Machine) -> BlockPacking:
         lanes = 1
     signed = product_unit(machine) != "dot4" and (f.bits == 8 or not by_pairs(machine))
     return BlockPacking(f, lanes, signed)
+
+
+def layer_packing(format: str, machine: Machine) -> BlockPacking:
+    """How a machine wants the weights of layers to lie: in panels of a long vector where it multiplies these in its
+    streaming mode (``kernels.stream_rows``, ``kernels.outer_groups``)."""
+    p = packing(format, machine)
+    long = machine.lanes == 4 and machine.outer(DType.I8) is not None and p.plain
+    return replace(p, lanes=STREAMED) if long else p
 
 
 def product_unit(machine: Machine) -> str:

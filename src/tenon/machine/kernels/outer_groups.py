@@ -4,14 +4,15 @@ A tile is 16 rows of activations by 16 outputs, or by 32 where the unit has room
 each group of 32 elements, scales the sums and adds them to results that stay in vectors, or in tiles, over all groups.
 The order and the rounding are those of ``kernels.block_product``.
 
-Weights are unpacked to bytes with a sign in memory of the thread, some groups at a time, and multiplied by all rows;
+The plainest formats (``BlockPacking.plain``), which lie in panels of sixteen outputs, are unpacked by that instruction.
+Others are unpacked to bytes with a sign in memory of the thread, some groups at a time, and multiplied by all rows;
 their scales lie beside them in f32.  Words, scales and sums of activations are copied ahead so that those of the rows
 of a tile lie side by side.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 
 from tenon.machine.isa.sme import OUTER_I8, SIDE, TURN, OuterTurn
@@ -22,7 +23,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, broadcast, cast, op
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
-from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
+from tenon.machine.kernels.block_sums import HALF, STREAMED, BlockProduct, BlockWeights, layer_packing
 from tenon.machine.kernels.block_tiles import total_parts
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import F32, I32, DType
@@ -77,7 +78,7 @@ def outer_rows(s: BlockProduct, words: int, dtype: DType) -> Kernel:
 def outer_groups(s: BlockProduct, machine: Machine) -> Kernel:
     """Parameters: the words of activations, their scales, and what ``block_tiles.block_totals`` writes if the format
     has shifts, all as ``outer_rows`` turns them; the arrays of ``BlockPacking.pack``, y f32 [rows, outputs]."""
-    p = packing(s.format, machine)
+    p = layer_packing(s.format, machine)
     k = Builder(
         f"outer_groups_{s.format}_{s.rows}x{s.columns}x{s.outputs}",
         f"[{s.rows}, {s.columns}] in bytes times {s.outputs} rows of weights in blocks ({s.format}), in tiles",
@@ -93,7 +94,11 @@ def outer_groups(s: BlockProduct, machine: Machine) -> Kernel:
     tiles = _GroupTiles(k, s, p, instruction_of(machine), x, scales, totals, weights, y)
     for first, count, outputs in segments(s.outputs, tiles.width):
         with k.loop("j", count, kind="parallel") as j:
-            tiles.panel(j + first // tiles.width, outputs)
+            panel = j + first // tiles.width
+            if tiles.packed:
+                tiles.rows(None, (panel, Index()), outputs, begun=False)
+            else:
+                tiles.panel(panel, outputs)
     return k.done()
 
 
@@ -130,27 +135,39 @@ class _GroupTiles:
         return 2 * SIDE if self.instruction == MULTI_GROUPS and self.parts == 1 else SIDE
 
     @property
+    def packed(self) -> bool:
+        """Whether the instruction unpacks weights."""
+        return self.p.lanes == STREAMED
+
+    @property
     def groups(self) -> int:
-        """Groups that are unpacked at a time: whole blocks, equally many each time."""
+        """Groups that are multiplied at a time: all, or as many as are unpacked, whole blocks, equally many each
+        time."""
+        if self.packed:
+            return self.s.groups
         each = self.s.weights.span // GROUP
         return next(n for n in range(_GROUPS, 0, -1) if n % each == 0 and self.s.groups % n == 0)
 
     def panel(self, panel: Index, outputs: int) -> None:
         """All results of a tile's outputs, or of as many as are left."""
-        k, s, groups, width = self.k, self.s, self.groups, -(-outputs // SIDE) * SIDE
+        k, groups, width = self.k, self.groups, -(-outputs // SIDE) * SIDE
         own = _Unpacked(
             k.local("c", groups, WORDS, width, dtype=DType.Q8, space="stack"),
             k.local("d", groups, width, space="stack"),
             k.local("f", groups, self.parts, width, dtype=I32, space="stack") if self.parts > 1 else None,
             self._shifts(width),
         )
-        for start, count in ((0, 1), (1, s.groups // groups - 1)):
+        for start, count in ((0, 1), (1, self.s.groups // groups - 1)):
             with k.loop("u", count) as part:
                 group = (part + start) * groups
                 self._unpack(own, panel, group, -(-outputs // LANES))
-                for first, times, rows in segments(s.rows, SIDE):
-                    with k.loop("i", times) as i:
-                        self._tile(own, (panel, group), (i + first // SIDE, rows), outputs, begun=start > 0)
+                self.rows(own, (panel, group), outputs, begun=start > 0)
+
+    def rows(self, own: _Unpacked | None, at: tuple[Index, Index], outputs: int, *, begun: bool) -> None:
+        """Some groups of all rows, from the panel and group ``at``; ``begun``: added to what is stored."""
+        for first, times, rows in segments(self.s.rows, SIDE):
+            with self.k.loop("i", times) as i:
+                self._tile(own, at, (i + first // SIDE, rows), outputs, begun=begun)
 
     def _shifts(self, width: int) -> Tensor | None:
         """Shifts of a group, and of its parts where there are two."""
@@ -183,23 +200,26 @@ class _GroupTiles:
                     own.shift.vec(LANES)[group, 1 + half, v] = cast(fine_shift, F32)
 
     def _tile(
-        self, own: _Unpacked, at: tuple[Index, Index], rows: tuple[Index, int], outputs: int, *, begun: bool
+        self, own: _Unpacked | None, at: tuple[Index, Index], rows: tuple[Index, int], outputs: int, *, begun: bool
     ) -> None:
-        """Some groups of a tile of rows, from the panel and group ``at``; ``begun``: added to what is stored."""
+        """A tile of ``rows``."""
         k, (panel, group), (tile, height) = self.k, at, rows
-        pitch = 4 * self.s.outputs
-        numbers = OuterGroups(height, outputs, self.groups, self.parts, int(self.s.weights.shifts), begun, pitch)
-        operands: list[Operand] = [(own.codes, (0, 0, 0)), (self.x, (tile, group * WORDS, 0)), (own.scale, (0, 0))]
-        operands.append((self.x_scale, (tile, group, 0)))
-        operands += [(own.fine, (0, 0, 0))] if own.fine is not None else []
-        if own.shift is not None and self.x_total is not None:
+        pitch, bits = 4 * self.s.outputs, self.s.weights.bits if own is None else 0
+        numbers = OuterGroups(height, outputs, self.groups, self.parts, int(self.s.weights.shifts), begun, pitch, bits)
+        codes, scale, first = self.weights.codes, self.weights.scale, panel * (self.width // SIDE)
+        weights: list[Operand] = [(codes, (first, 0, 0, 0)), (scale, (first, 0, 0))]
+        if own is not None:
+            weights = [(own.codes, (0, 0, 0)), (own.scale, (0, 0))]
+        operands = [weights[0], (self.x, (tile, group * WORDS, 0)), weights[1], (self.x_scale, (tile, group, 0))]
+        operands += [(own.fine, (0, 0, 0))] if own is not None and own.fine is not None else []
+        if own is not None and own.shift is not None and self.x_total is not None:
             operands += [(own.shift, (0, 0, 0)), (self.x_total, (tile, group * self.parts, 0))]
         operands.append((self.y, (tile * SIDE, panel * self.width)))
         with k.instruction(self.instruction, operands, *numbers.numbers), k.loop("r", height) as r:
             self._row(own, (panel, group), (tile, r), outputs, begun=begun)
 
     def _row(
-        self, own: _Unpacked, at: tuple[Index, Index], row: tuple[Index, Index], outputs: int, *, begun: bool
+        self, own: _Unpacked | None, at: tuple[Index, Index], row: tuple[Index, Index], outputs: int, *, begun: bool
     ) -> None:
         """The meaning of the instruction, for a row."""
         k, (panel, group), (tile, r) = self.k, at, row
@@ -215,7 +235,10 @@ class _GroupTiles:
                 edge[lane + rest] = 0.0
             acc[vectors] = edge.vec(LANES)[0]
         with k.loop("g", self.groups) as g:
-            self._add_group(own, acc, g, (tile, r), group)
+            if own is None:
+                self._add_packed(acc, g, (tile, r), panel)
+            else:
+                self._add_group(own, acc, g, (tile, r), group)
         with k.unroll("v", vectors) as v:
             self.y.vec(LANES)[line, panel * (self.width // LANES) + v] = acc[v]
         if edge is not None:
@@ -250,6 +273,27 @@ class _GroupTiles:
                 else:
                     added = whole[0] * shift[g, 1, v] + whole[1] * shift[g, 2, v]
                     term = term - op("mul_rounded", added, shift[g, 0, v])
+            acc[v] = acc[v] + op("mul_rounded", term, scale)
+
+    def _add_packed(self, acc: Tensor, g: Index, row: tuple[Index, Index], panel: Index) -> None:
+        """The same of weights as they lie in panels."""
+        k, (tile, r), count, quarters = self.k, row, acc.buffer.shape[0].const, SIDE // LANES
+        dots = k.local("s", count, dtype=I32, lanes=LANES)
+        with k.unroll("v", count) as v:
+            dots[v] = 0
+        for pair in range(WORDS // 2):
+            words = [self.x[tile, g * WORDS + 2 * pair + i, r] for i in (0, 1)]
+            values = [k.let("x", broadcast(word, LANES)) for word in words]
+            with k.unroll("v", count) as v:
+                own = replace(self.weights, lanes=LANES, lane=v % quarters)
+                source = panel * (self.width // SIDE) + v // quarters
+                for value, word in zip(values, unpacked_pair(self.p, own.words(source, g), pair), strict=True):
+                    dots[v] = op("dot4_signed", dots[v], value, word)
+        scale = k.let("q", broadcast(self.x_scale[tile, g, r], LANES))
+        with k.unroll("v", count) as v:
+            own = replace(self.weights, lanes=LANES, lane=v % quarters)
+            (own_scale,) = own.scales(k, panel * (self.width // SIDE) + v // quarters, g, g)
+            term = op("mul_rounded", cast(dots[v], F32), own_scale)
             acc[v] = acc[v] + op("mul_rounded", term, scale)
 
     def _whole(self, row: tuple[Index, Index], group: Index) -> list[Expr]:

@@ -13,16 +13,17 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.block_products import by_outer_products, in_tiles
+from tenon.machine.algorithms.block_products import by_outer_products, in_stream, in_tiles
 from tenon.machine.isa.sme import SIDE
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
 from tenon.machine.kernels.block_items import block_items
 from tenon.machine.kernels.block_product import block_product
 from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
-from tenon.machine.kernels.block_sums import BlockProduct, packing
+from tenon.machine.kernels.block_sums import BlockProduct, layer_packing
 from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words, total_parts
 from tenon.machine.kernels.outer_groups import outer_groups, outer_rows, row_tiles, turned_words
+from tenon.machine.kernels.stream_rows import stream_row
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
 from tenon.network.graph.types import F32, I32, I64, ROW_MAJOR, DType, TensorType
@@ -49,7 +50,7 @@ def packed(site: Site, number: int, format: str) -> list[Arg]:
     """The arrays of constant ``number``, as kernels read them."""
     data = site.constants[number]
     assert data is not None, "``supported`` was not asked"
-    return [Weights(part) for part in packing(format, site.machine).pack(data)]
+    return [Weights(part) for part in layer_packing(format, site.machine).pack(data)]
 
 
 def blocks_of(name: str, format: str, weights: TensorType) -> tuple[BlockFormat, int]:
@@ -179,8 +180,10 @@ class BlockMatMul(Operator):
             return self._in_tiles(s, weights, site)
         if by_outer_products(s, site.machine):
             return self._by_outer_products(s, weights, site)
-        kernel = (block_product if site.machine.launch is None else block_items)(s, site.machine)
-        return [Step(kernel, (Input(0), Input(1), Input(2), *weights, Output()))]
+        kernel = block_product if site.machine.launch is None else block_items
+        if in_stream(s, site.machine):
+            kernel = stream_row
+        return [Step(kernel(s, site.machine), (Input(0), Input(1), Input(2), *weights, Output()))]
 
     def _in_tiles(self, s: BlockProduct, weights: Sequence[Arg], site: Site) -> list[Step]:
         left, totals = Scratch("left", 4 * left_words(s)), list[Arg]()
