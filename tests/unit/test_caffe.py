@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -271,9 +272,15 @@ def test_weights_file_with_another_name(folder: Path) -> None:
         importers.load(folder / "net.prototxt", weights="nowhere")
 
 
-def test_folders_without_a_model_or_with_several(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no model is in this folder; looked for .*\*.prototxt"):
+def test_folders_without_a_model_or_with_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"no model is in this folder; looked for .*\*.prototxt") as refused:
         importers.load(tmp_path)
+    looked = str(refused.value).rpartition("looked for ")[2].split(", ")
+    assert len(looked) == len(set(looked))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: False)  # root may read all folders
+        with pytest.raises(InputError, match="the folder cannot be read"):
+            importers.load(tmp_path)
     for name in ("a", "b"):
         (tmp_path / f"{name}.prototxt").write_text(V2)
     with pytest.raises(InputError, match=r"several models are in this folder; give one of a\.prototxt, b\.prototxt"):

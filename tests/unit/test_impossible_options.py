@@ -92,6 +92,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--target", "nosuch", "-o", "out"], "no target 'nosuch'"),
         (["-o", "full"], "full is not empty and not a bundle"),
         (["-o", "file.txt"], "file.txt is a file: name a folder"),
+        (["-o", "file.txt/net"], "file.txt is a file: choose another folder"),
         (["--target", "cortex-m4", "--threads", "4", "-o", "out"], "target cortex-m4 has no threads"),
         (["--compiler", "no-such-gcc", "-o", "out"], "there is no C compiler 'no-such-gcc'"),
         (["--report", "full", "-o", "out"], "--report full: cannot be written (Is a directory)"),

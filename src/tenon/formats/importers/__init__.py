@@ -290,8 +290,10 @@ def _main(folder: ModelFile) -> tuple[ModelFile, Importer]:
     if not models and doubts:
         raise doubts[0]
     if not models:
+        if folder.folder and not os.access(folder.folder, os.R_OK | os.X_OK):
+            raise InputError(f"{folder.name}: the folder cannot be read: give yourself permission to read it")
         _refuse_foreign(folder)
-        looked = ", ".join(p for format in FORMATS.values() for p in format.main)
+        looked = ", ".join(dict.fromkeys(p for format in FORMATS.values() for p in format.main))
         raise InputError(f"{folder.name}: no model is in this folder; looked for {looked}")
     if len(models) > 1:
         raise InputError(f"{folder.name}: several models are in this folder; give one of {', '.join(sorted(models))}")

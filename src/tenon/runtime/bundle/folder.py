@@ -71,6 +71,8 @@ def write_folder(
 
 def _present(folder: Path) -> set[str]:
     """The names of the files in a folder.  Raises InputError for a file."""
+    if file := next((parent for parent in folder.parents if parent.is_file()), None):
+        raise InputError(f"{file} is a file: choose another folder for the bundle")
     if not folder.exists():
         return set()
     if not folder.is_dir():
