@@ -79,8 +79,9 @@ def test_printed_outputs(program: Path) -> None:
     result = subprocess.run(run, capture_output=True, text=True, check=True)
     assert re.match(r"latency: min \d+\.\d{3} ms, median \d+\.\d{3} ms of 3 runs\n", result.stdout)
     assert result.stdout.endswith("y f32[1,1,2,5]\n       9  459\n       8  408\n")
-    usage = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
-    assert "x  f32[1,1,2,5]" in usage.stdout
+    for option in ("--help", "-h"):
+        usage = subprocess.run([program, option], capture_output=True, text=True, check=True)
+        assert "x  f32[1,1,2,5]" in usage.stdout
 
 
 def _npy(array: np.ndarray) -> bytes:

@@ -157,6 +157,7 @@ def test_programs_embed_texts(tmp_path: Path) -> None:
         vectors = np.array([list(map(float, line.split())) for line in shown.splitlines()])
         np.testing.assert_allclose(vectors, wanted, rtol=0, atol=2e-7)
         assert succeeded(run(made / "net", stdin="\n".join(texts).encode())).decode() == shown
+        assert succeeded(run(made / "net", "-h")) == succeeded(run(made / "net", "--help")) != b""
         done = run(made / "net", "a " * 40)
         assert (done.returncode, b"more tokens than the network takes" in done.stderr) == (2, True)
         flags = ("-std=c99", "-Wall", "-Wextra", "-Wcast-qual", "-Werror", "-pedantic", f"-I{made}", "-c")

@@ -264,6 +264,7 @@ def test_programs_have_no_conversations_without_a_template_of_the_kind(tmp_path:
     done = run(program, "--chat", "the")
     assert (done.returncode, b"no chat template" in done.stderr) == (2, True)
     assert succeeded(run(program, "--max-tokens", "2", "the"))
+    assert succeeded(run(program, "-h")) == succeeded(run(program, "--help")) != b""
 
 
 def test_parts_for_text_are_those_of_language_models(tmp_path: Path) -> None:

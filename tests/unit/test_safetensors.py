@@ -83,6 +83,8 @@ def test_an_image_and_texts_are_compared(tmp_path: Path) -> None:
     pixels = rng.integers(0, 256, (12, 12, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "x.png")
     given = ("--text", " wd wb", "--text", " we wb wf", "--json")
+    done = command("run", tmp_path, "x.png", cwd=tmp_path)
+    assert (done.returncode, "reads texts: give one or several (--text)" in done.stderr) == (2, True), done.stderr
     listed = json.loads(succeeds("run", tmp_path, "x.png", *given, cwd=tmp_path))
     mean, spread = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
     image = ((pixels / 255 - mean) / spread).transpose(2, 0, 1)

@@ -116,6 +116,10 @@ def in_python(program: Path, *words: str) -> list[str]:
     return succeeds("run", program.name, *words, cwd=program.parent.parent).splitlines()
 
 
+def test_programs_explain_themselves(program: Path) -> None:
+    assert lines(program, "-h") == lines(program, "--help") != []
+
+
 @pytest.mark.parametrize("options", [(), ("--timestamps",), ("--stream",), ("--stream", "--timestamps")], ids=" ".join)
 @pytest.mark.parametrize("name", ["x.wav", "x44.wav"])
 def test_programs_print_the_texts_of_python(program: Path, name: str, options: Sequence[str]) -> None:

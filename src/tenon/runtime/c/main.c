@@ -386,13 +386,13 @@ int main(int count, char **arguments) {
   int files = 0, i = 1;
   for (; i < count; i++) {
     const char *option = arguments[i];
+    if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0) {
+      usage();
+      return 0;
+    }
     if (strncmp(option, "--", 2) != 0) {
       arguments[files++] = arguments[i];
       continue;
-    }
-    if (strcmp(option, "--help") == 0) {
-      usage();
-      return 0;
     }
     const char *value = i + 1 < count ? arguments[++i] : NULL;
     if (value == NULL) tenon_fail("%s needs a value, or is no option: try --help", option);

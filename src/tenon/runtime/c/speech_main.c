@@ -198,7 +198,8 @@ int main(int count, char **arguments) {
   const char *sound = NULL;
   for (int i = 1; i < count; i++) {
     const char *option = arguments[i];
-    if (strcmp(option, "--help") == 0) return printf("usage: %s%s", STRING(TENON_ENTRY), HELP) < 0;
+    if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
+      return printf("usage: %s%s", STRING(TENON_ENTRY), HELP) < 0;
     if (strcmp(option, "--stream") == 0) how.live = 1;
     else if (strcmp(option, "--timestamps") == 0) how.times = printing.with_times = 1;
     else if (strcmp(option, "--json") == 0) printing.as_json = 1;

@@ -25,7 +25,7 @@ static void embed(const char *string) {
 
 int main(int count, char **arguments) {
   char line[1 << 16];
-  if (count > 1 && strcmp(arguments[1], "--help") == 0)
+  if (count > 1 && (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0))
     return printf("usage: %s TEXT...\n\nPrints a vector of length 1 for each text, or for each line of standard input.\n",
                   STRING(TENON_ENTRY)) < 0;
   for (int i = 1; i < count; i++) embed(arguments[i]);

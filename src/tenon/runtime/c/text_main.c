@@ -190,7 +190,8 @@ int main(int count, char **arguments) {
   how.state = (uint64_t)time(NULL);
   for (int i = 1; i < count; i++) {
     const char *option = arguments[i];
-    if (strcmp(option, "--help") == 0) return printf("usage: %s%s", STRING(TENON_ENTRY), HELP) < 0;
+    if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0)
+      return printf("usage: %s%s", STRING(TENON_ENTRY), HELP) < 0;
     if (strcmp(option, "--chat") == 0) {
       chat = 1;
       continue;
