@@ -9,7 +9,8 @@ bias and clamping (of bytes also requantisation) included, and "all" what reorde
 too, which a network does once.  With --stride they read every Nth position of an image with N times as many.  With
 --rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
 side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
-rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs.  Its int8
+rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs but those of one
+row ("sme-row-f32" and others, for --rows --size 1:...).  Its int8
 kernels by I8MM make f32 of f32.  Of weights in blocks of four bits both make f32 of f32: "all" includes the rounding of
 the left matrix to bytes.  XNNPACK's microkernels (of a clone of github.com/google/XNNPACK) are those that it
 chooses for a core that it does not know; they read rows as they are, so that there is one figure.  With SME it calls
@@ -174,6 +175,20 @@ KINDS = {
         (1, 1),
         ("-DREQUANTIZED",),
     ),
+    "sme-row-f32": Kind(
+        "aarch64-sme", "fp32", "matmul_clamp_f32_f32_f32p", "matmul_clamp_f32_f32_f32p2vlx1b_1x8vl_sme_mla"
+    ),
+    "sme2-row-f32": Kind(
+        "aarch64-sme2", "fp32", "matmul_clamp_f32_f32_f32p", "matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla"
+    ),
+    "sme2-row-int8": Kind(
+        "aarch64-sme2",
+        "int8",
+        "matmul_clamp_qai8_qai8_qsi8cxp",
+        "matmul_clamp_qai8_qai8_qsi8cxp2vlx4sb_1x16vl_sme2_dot",
+        bytes=(1, 1),
+        flags=("-DREQUANTIZED",),
+    ),
     "dotprod-q4_0": _blocks("aarch64-dotprod", "4x4", "4x4_16x4_neon_dotprod", "lhs_quant_pack_qsi8d32p_f32"),
     "row-q4_0": _blocks("aarch64-dotprod", "1x4", "4x4_1x4_neon_dotprod", "lhs_quant_pack_qsi8d32p_f32"),
     "i8mm-q4_0": _blocks("aarch64-i8mm", "4x8", "4x8_16x4_neon_i8mm", "lhs_quant_pack_qsi8d32p_f32"),
@@ -255,12 +270,13 @@ def compiled(program: Path, arguments: Sequence[str | Path]) -> Path:
 
 def kleidiai(kind: Kind, source: Path, folder: Path) -> Path:
     """KleidiAI's product of a kind as a program."""
-    names = [f"{kind.folder}/kai_{kind.kernel}", f"pack/kai_{kind.packing}"]
+    names = [f"{kind.folder}/kai_{kind.kernel}", *([f"pack/kai_{kind.packing}"] if kind.packing else [])]
     paths = [source / "kai/ukernels/matmul" / name for name in names]
     files = [Path(f"{path}{end}") for path in paths for end in (".c", "_asm.S")]
-    headers = (f'-D{name}="{path}.h"' for name, path in zip(("HEADER", "PACK_HEADER"), paths, strict=True))
+    headers = [f'-D{name}="{path}.h"' for name, path in zip(("HEADER", "PACK_HEADER"), paths, strict=False)]
+    headers += [f"-DPACK={kind.packing}"] if kind.packing else []
     sizes = [f"-D{name}={n}" for name, n in zip(("INPUT", "OUTPUT"), kind.bytes, strict=True)]
-    defined = [f"-I{source}", f"-DKERNEL={kind.kernel}", f"-DPACK={kind.packing}", *headers, *sizes, *kind.flags]
+    defined = [f"-I{source}", f"-DKERNEL={kind.kernel}", *headers, *sizes, *kind.flags]
     own = [Path(__file__).with_name("kleidiai_product.c"), *(file for file in files if file.exists())]
     return compiled(folder / kind.kernel, [*defined, *own, source / "kai/kai_common_sme_asm.S"])
 

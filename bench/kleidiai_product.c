@@ -4,12 +4,15 @@
      product ROWS INPUTS COLUMNS
 
    KERNEL and PACK are the names of functions without "kai_run_", HEADER and PACK_HEADER their headers; INPUT and OUTPUT
-   are bytes of an element.  BLOCKS, if defined, are the elements that share a scale. */
+   are bytes of an element.  BLOCKS, if defined, are the elements that share a scale.  Without PACK the kernel reads the
+   left matrix as it is. */
 #include <math.h>
 #include <stdlib.h>
 
 #include HEADER
+#ifdef PACK
 #include PACK_HEADER
+#endif
 
 #define JOINED(a, b) a##b
 #define NAME(prefix, name) JOINED(prefix, name)
@@ -30,16 +33,23 @@ void __arm_tpidr2_save(void) {}
 
 __attribute__((noinline)) void step(int packs, size_t rows, size_t inputs, size_t columns) {
   if (packs) {
+#ifdef PACK
     NAME(kai_run_, PACK)
     (rows, inputs BLOCK_LENGTH, NAME(kai_get_mr_, KERNEL)(), NAME(kai_get_kr_, KERNEL)(), NAME(kai_get_sr_, KERNEL)(), 0, left,
      inputs * INPUT, packed);
+#endif
     return;
   }
+#ifdef PACK
+#define LEFT packed
+#else
+#define LEFT left, inputs * INPUT
+#endif
 #ifdef REQUANTIZED
   const struct kai_matmul_requantize32_params params = {.min_value = -128, .max_value = 127, .output_zero_point = 0};
-  NAME(kai_run_, KERNEL)(rows, columns, inputs, packed, right, result, columns * OUTPUT, OUTPUT, &params);
+  NAME(kai_run_, KERNEL)(rows, columns, inputs, LEFT, right, result, columns * OUTPUT, OUTPUT, &params);
 #else
-  NAME(kai_run_, KERNEL)(rows, columns, inputs BLOCK_LENGTH, packed, right, result, columns * OUTPUT, OUTPUT, -INFINITY, INFINITY);
+  NAME(kai_run_, KERNEL)(rows, columns, inputs BLOCK_LENGTH, LEFT, right, result, columns * OUTPUT, OUTPUT, -INFINITY, INFINITY);
 #endif
 }
 

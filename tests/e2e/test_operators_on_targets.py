@@ -198,7 +198,7 @@ def test_outer_products(part: int, target: str) -> None:
     assert_equal(records, row)
 
 
-def finished_by_outer_products(machine: Machine) -> Iterator[Launched]:
+def finished_by_outer_products(machine: Machine, width: int, channels: int, tile: OuterTiles) -> Iterator[Launched]:
     """Kernels whose results the unit makes and stores: clamped ones of f32 and bf16, and bytes by one factor and by one
     for each channel, in blocks of all sizes."""
     rng = np.random.default_rng(9)
@@ -206,53 +206,56 @@ def finished_by_outer_products(machine: Machine) -> Iterator[Launched]:
         floats = dtype in (F32, DType.BF16)
         if block > 16 // dtype.bytes or (floats and single):
             continue
-        x = Image(1, 2 * block, 1, 21, block, 1, 1, 1, 1, dtype=dtype)
-        y = Image(1, 48, 1, 21, block, 0, 0, 1, 1, dtype=dtype)
+        x = Image(1, 2 * block, 1, width, block, 1, 1, 1, 1, dtype=dtype)
+        y = Image(1, channels, 1, width, block, 0, 0, 1, 1, dtype=dtype)
         weights = DType.I8 if not floats else dtype
         c = DenseConv(x, y, (3, 3), top=1, left=1, weights=weights, epilogue=_clamped if floats else identity)
         given = (
-            rng.standard_normal(48 * x.channels * 9)
+            rng.standard_normal(channels * x.channels * 9)
             if dtype is DType.BF16
-            else rng.integers(-9, 9, 48 * x.channels * 9)
+            else rng.integers(-9, 9, channels * x.channels * 9)
         )
-        packed = outer_products.pack(given.reshape(48, x.channels, 3, 3).astype(weights.numpy), c, OuterTiles(1, 3))
+        packed = outer_products.pack(given.reshape(channels, x.channels, 3, 3).astype(weights.numpy), c, tile)
         image = rng.integers(0 if dtype is DType.U8 else -9, 9, math.prod(x.shape)).astype(dtype.numpy)
-        bias = rng.integers(-99, 99, 48).astype(np.float32 if floats else np.int32)
-        rows = [] if floats else [rng.uniform(0.01, 0.2, 1 if single else 48).astype(np.float32)]
-        kernel = outer_products.outer_products(c, machine, OuterTiles(1, 3))
+        bias = rng.integers(-99, 99, channels).astype(np.float32 if floats else np.int32)
+        rows = [] if floats else [rng.uniform(0.01, 0.2, 1 if single else channels).astype(np.float32)]
+        kernel = outer_products.outer_products(c, machine, tile)
         if not floats:
             least = -128 if dtype is DType.I8 else 0
             q = Requantize("float", least + 131, least, least + 250, dtype, ("factor",))
             described = IntegerConvolution(c, q, (F32,), (single,))
-            kernel = outer_products.integer_outer_products(described, machine, OuterTiles(1, 3))
+            kernel = outer_products.integer_outer_products(described, machine, tile)
         empty = np.zeros(math.prod(y.shape), np.uint16 if dtype is DType.BF16 else dtype.numpy)
         words = image if dtype is F32 else image.view(np.int32)
         before = [words, *(each.reshape(-1) for each in packed), bias, *rows, empty]
         after = [*before[:-1], empty.copy()]
         interpret(kernel, after)
-        assert len(np.unique(after[-1])) > 50
+        assert len(np.unique(after[-1])) > 20
         yield Launched(f"{dtype} in blocks of {block}, {single}", kernel, before, after)
 
 
-def matrices_by_outer_products(machine: Machine) -> Iterator[Launched]:
-    """Rows, words of a row and columns that are no whole tiles, of f32 and bf16."""
-    rng, tile = np.random.default_rng(4), OuterTiles(2, 2)
+def matrices_by_outer_products(
+    machine: Machine, rows: int, inputs: int, outputs: int, tile: OuterTiles
+) -> Iterator[Launched]:
+    """Matrices of rows, of f32 and bf16."""
+    rng = np.random.default_rng(4)
     for dtype in (F32, DType.BF16):
-        x, y = (Image(1, n, 1, 37, n, dtype=dtype) for n in (40, 52))
+        x, y = (Image(1, n, 1, rows, n, dtype=dtype) for n in (inputs, outputs))
         c = DenseConv(x, y, weights=dtype)
-        image, weights = (rng.integers(-9, 9, shape).astype(dtype.numpy) for shape in ((37, 40), (52, 40, 1, 1)))
+        shapes = (rows, inputs), (outputs, inputs, 1, 1)
+        image, weights = (rng.integers(-9, 9, shape).astype(dtype.numpy) for shape in shapes)
         packed = [each.reshape(-1) for each in outer_products.pack(weights, panel_of(c, tile), tile)]
         words = image.reshape(-1) if dtype is F32 else image.reshape(-1).view(np.int32)
-        panel = np.zeros(panel_bytes(c, tile) // 4, words.dtype)
-        bias = rng.integers(-99, 99, 52).astype(np.float32)
-        before = [words, *packed, panel, bias, np.zeros(37 * 52, np.uint16 if dtype is DType.BF16 else np.float32)]
+        panels = [np.zeros(panel_bytes(c, tile) // 4, words.dtype)] if rows > 1 else []
+        bias, narrow = rng.integers(-99, 99, outputs).astype(np.float32), dtype is DType.BF16
+        before = [words, *packed, *panels, bias, np.zeros(rows * outputs, np.uint16 if narrow else np.float32)]
         after = [each.copy() for each in before]
         kernel = outer_matrices(c, machine, tile)
         interpret(kernel, after)
         expected = image.astype(np.float32) @ weights[:, :, 0, 0].astype(np.float32).T + bias
         got = after[-1] if dtype is F32 else after[-1].view(DType.BF16.numpy).astype(np.float32)
-        np.testing.assert_allclose(got.reshape(37, 52), expected, rtol=0 if dtype is F32 else 1e-2)
-        yield Launched(f"rows of {dtype}", kernel, before, after)
+        np.testing.assert_allclose(got.reshape(rows, outputs), expected, rtol=0 if dtype is F32 else 1e-2)
+        yield Launched(f"{rows} rows of {dtype}", kernel, before, after)
 
 
 def _clamped(value: Expr, *_: Expr) -> Expr:
@@ -266,12 +269,34 @@ def test_results_of_outer_products(target: str, narrows: tuple[str, ...]) -> Non
     """To the bit, in the assembly that is asked for."""
     skip_without_device(target)
     machine = find(target).machine
-    records = [*finished_by_outer_products(machine), *matrices_by_outer_products(machine)]
+    records = [
+        *finished_by_outer_products(machine, 21, 48, OuterTiles(1, 3)),
+        *matrices_by_outer_products(machine, 37, 40, 52, OuterTiles(2, 2)),
+    ]
     assert len(records) == 1 + 2 + 6 + 6 + 2
     unit = C()
     for each in records:
         unit.kernel(each.kernel)
     assert all(name in unit.text() for name in (*narrows, "st4w {z0.s, z1.s, z2.s, z3.s}, p2, [%[s]]"))
+    assert_equal(records, find(target))
+
+
+@pytest.mark.parametrize(
+    ("target", "product"),
+    [("aarch64-sme", "fmla z4.s, z16.s"), ("aarch64-sme2", "fmla za.s[w8, 0, vgx4], {z16.s-z19.s}")],
+)
+def test_single_positions_by_long_vectors(target: str, product: str) -> None:
+    """To the bit: the last position of a row behind a tile, in blocks of all sizes, and matrices of one row, whose
+    words are loaded four at a time or one by one."""
+    skip_without_device(target)
+    machine = find(target).machine
+    records = list(finished_by_outer_products(machine, 17, 64, OuterTiles(1, 4)))
+    for inputs, outputs, tile in ((40, 128, OuterTiles(1, 4)), (38, 52, OuterTiles(1, 4)), (24, 52, OuterTiles(1, 2))):
+        records += matrices_by_outer_products(machine, 1, inputs, outputs, tile)
+    unit = C()
+    for each in records:
+        unit.kernel(each.kernel)
+    assert all(name in unit.text() for name in (product, "ld1rqw", "ld1rd", "ld1rw {z0.s}"))
     assert_equal(records, find(target))
 
 
@@ -475,7 +500,7 @@ def test_bytes_in_rows_of_outer_products(dtype: DType, target: str) -> None:
         before = [words, *(each.reshape(-1) for each in packed), panel, bias, factors, np.zeros(37 * 52, dtype.numpy)]
         after = [each.copy() for each in before]
         interpret(kernel, after)
-        assert len(np.unique(after[-1])) > 50
+        assert len(np.unique(after[-1])) > 20
         records.append(Launched(f"rows of {dtype}, {single}", kernel, before, after))
     unit = C()
     unit.kernel(records[0].kernel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.machine.isa.sme import SIDE
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernels import block_tiles, outer_groups, stream_rows
 from tenon.machine.kernels.block_packing import WORDS
 from tenon.machine.kernels.block_sums import STREAMED, BlockProduct, layer_packing

@@ -24,7 +24,7 @@ from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.algorithms.outer_products import block_time, weight_bytes
 from tenon.machine.algorithms.outer_tiles import InOuterTiles
 from tenon.machine.algorithms.tile_products import direct_sums, takes_weights, unshifted
-from tenon.machine.isa.sme import SIDE
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.outer_matrices import (
@@ -74,8 +74,8 @@ class OuterMatrices(InOuterTiles):
         else:
             kernel, c = outer_matrices(stage.conv, machine, tile), stage.conv
         packed = map(Weights, pack(stage.constant, panel_of(c, tile), tile))
-        panel = Scratch("panel", panel_bytes(c, tile), per_thread=True)
-        return [Step(kernel, (left, *packed, panel, *ends, Output()))]
+        panels = [Scratch("panel", panel_bytes(c, tile), per_thread=True)] if panel_bytes(c, tile) else []
+        return [Step(kernel, (left, *packed, *panels, *ends, Output()))]
 
 
 @lru_cache(maxsize=256)
@@ -88,5 +88,7 @@ def _ranked(c: Conv, machine: Machine) -> list[OuterTiles]:
 def _time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
     """Time of the product, in multiply-adds of a vector."""
     words = c.x.channels * c.x.dtype.bytes / 4
-    total = block_time(panel_of(c, tile), machine, tile, c.y.w) + c.y.w * words * _TURN
-    return c.y.n * total * slowest(-(-c.y.w // (SIDE * tile.down)), machine.threads)
+    total = block_time(panel_of(c, tile), machine, tile, c.y.w)
+    if c.y.w == 1:
+        return c.y.n * total * slowest(-(-c.padded // (SIDE * tile.across)), machine.threads)
+    return c.y.n * (total + c.y.w * words * _TURN) * slowest(-(-c.y.w // (SIDE * tile.down)), machine.threads)

@@ -25,7 +25,8 @@ from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, wor
 from tenon.machine.algorithms.integers import FINISH, IntegerStage
 from tenon.machine.algorithms.outer_tiles import InOuterTiles
 from tenon.machine.algorithms.tile_products import direct_sums, takes_weights, unshifted
-from tenon.machine.isa.sme import SIDE, TILES
+from tenon.machine.isa.sme import TILES
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine

@@ -19,11 +19,25 @@ Source: Arm Architecture Reference Manual Supplement, The Scalable Matrix Extens
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from typing import ClassVar
+from dataclasses import dataclass
 
 from tenon.machine.isa.base import Assembly, ProductUnit, asked_once
 from tenon.machine.isa.frame import LOCAL
+from tenon.machine.isa.sme_blocks import (
+    FACTOR,
+    HIGH,
+    INFINITE,
+    LOW,
+    ONES,
+    SIDE,
+    OuterBlock,
+    OuterEnds,
+    contiguous,
+    finished_row,
+    nest,
+    spread,
+)
+from tenon.machine.isa.sme_single import single
 from tenon.network.graph.dtype import DType
 
 _TIME = 4.0
@@ -35,8 +49,6 @@ OUTER_BF16 = ProductUnit("outer_bf16", DType.BF16, DType.BF16, DType.F32, (16, 1
 OUTER_I8 = ProductUnit("outer_i8", DType.I8, DType.I8, DType.I32, (16, 16, 4), _TIME)
 OUTER_U8 = ProductUnit("outer_u8", DType.U8, DType.I8, DType.I32, (16, 16, 4), _TIME)
 
-SIDE = 16
-"""Rows and columns of a tile, and words of a vector."""
 TILES = 4
 """Tiles of sums of 32 bits."""
 
@@ -90,75 +102,6 @@ def asks(of_bytes: bool) -> str:
     return f"#if {CONDITION}\n{check}{text}\n#endif"
 
 
-@dataclass(frozen=True)
-class OuterEnds:
-    """How sums become results that are stored in an image.
-
-    ``words``: of four results, 4 of f32, 2 of bf16, 1 of bytes.  They are clamped between ``low`` and ``high``, which
-    are bits of f32.  Sums of bytes are multiplied before by a factor in f32, which is ``single`` or one for each
-    channel, and become whole numbers, halves to even, to which ``zero`` is added.  A block of the image has ``fours``
-    of channels, and blocks lie ``plane`` bytes apart; ``in_rows``: there is one block, and positions lie ``plane``
-    bytes apart.
-    """
-
-    words: int
-    low: int
-    high: int
-    single: int
-    zero: int
-    fours: int
-    plane: int
-    in_rows: int = 0
-    COUNT: ClassVar[int] = 8
-
-
-@dataclass(frozen=True)
-class OuterBlock:
-    """The numbers of an instruction for a block of ``down`` tiles of positions by ``across`` of channels.
-
-    The last tile of positions has ``last`` of them, the others 16.  A step multiplies ``words`` words of a position,
-    and positions lie ``spread`` words apart: 1, 2 or 4.  ``bias``: sums begin with that of their channels instead of
-    zero.  ``ends`` say how sums become results; None: they are stored.  ``loops`` are (iterations, bytes of the image
-    from one to the next), outermost first.  Weights lie in the order of the steps: vectors [tiles of channels][words].
-    """
-
-    down: int
-    last: int
-    across: int
-    words: int
-    spread: int
-    bias: int
-    ends: OuterEnds | None = None
-    loops: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(cls, numbers: Sequence[int]) -> OuterBlock:
-        """The inverse of ``numbers``."""
-        down, last, across, words, spread, bias, *rest = numbers
-        ends, loops = OuterEnds(*rest[: OuterEnds.COUNT]), rest[OuterEnds.COUNT :]
-        pairs = tuple(zip(loops[::2], loops[1::2], strict=True))
-        return cls(down, last, across, words, spread, bias, ends if ends.words else None, pairs)
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        fields = self.down, self.last, self.across, self.words, self.spread, self.bias
-        ends = (0,) * OuterEnds.COUNT if self.ends is None else astuple(self.ends)
-        return (*fields, *ends, *(n for loop in self.loops for n in loop))
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of weights of a step."""
-        return self.across * self.words
-
-    def tile(self, i: int, j: int) -> int:
-        """The tile of the ``i``-th positions by the ``j``-th channels."""
-        return i * self.across + j
-
-    def columns(self, i: int) -> str:
-        """The predicate of the positions of a tile."""
-        return "p2" if i == self.down - 1 else "p1"
-
-
 def begin(block: OuterBlock, sums: DType) -> list[str]:
     """The streaming mode, predicates and the bias in the sums."""
     lines = [
@@ -178,40 +121,6 @@ def begin(block: OuterBlock, sums: DType) -> list[str]:
             into = f"za{block.tile(i, j)}.s, p0/m, {block.columns(i)}/m, z16.s"
             lines.append(f"fmopa {into}, z17.s" if sums is DType.F32 else f"addva {into}")
     return lines
-
-
-def _nest(block: OuterBlock, step: list[str]) -> list[str]:
-    """The loops: ``at`` is the place in words, which every loop moves on and brings back."""
-    loops = [(n, size // 4) for n, size in block.loops if n > 1]
-    lines = step
-    for depth in reversed(range(len(loops))):
-        count = loops[depth][0]
-        inner = [f"add %[at], %[at], %[step{depth}]", f"subs %[turn{depth}], %[turn{depth}], #1", f"b.ne {depth + 1}b"]
-        lines = [f"mov %[turn{depth}], #{count}", f"{depth + 1}:", *lines, *inner]
-        if depth:
-            lines.append(f"sub %[at], %[at], %[whole{depth}]")
-    return ["mov %[at], #0", *lines]
-
-
-def contiguous(block: OuterBlock, vectors: int) -> int:
-    """How many steps are written out where vectors of positions lie one after the other, of at most so many of either
-    factor; 0 where they do not."""
-    loops = [loop for loop in block.loops if loop[0] > 1]
-    if block.words * block.spread != 1 or len(loops) != 1 or loops[0][1] != 4 * SIDE * block.down:
-        return 0
-    most = vectors // max(block.down, block.across)
-    return next(count for count in (16, 8, 4, 2, 1) if count <= most and loops[0][0] % count == 0)
-
-
-def spread(register: int, bits: int) -> list[str]:
-    """A number of 32 bits in every lane."""
-    low, high = bits & 0xFFFF, bits >> 16 & 0xFFFF
-    return [f"movz %w[n], #{low}", f"movk %w[n], #{high}, lsl #16", f"dup z{register}.s, %w[n]"]
-
-
-LOW, HIGH, ONES, FACTOR = 24, 25, 26, 28
-"""Vectors of bounds, of what rounds to whole numbers, and of factors from the last on."""
-INFINITE = (0xFF800000, 0x7F800000)
 
 
 def _constants(ends: OuterEnds) -> list[str]:
@@ -244,21 +153,6 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
         lines += [f"sli z{own[k]}.s, z{own[k + 1]}.s, #16" for k in (0, 2)]
         lines += [f"mov z{into + k}.d, z{own[2 * k]}.d" for k in (0, 1)]
     return lines
-
-
-def finished_row(ends: OuterEnds, count: int) -> list[str]:
-    """So many columns of a tile in z0 and so on, in f32: the results of sixteen channels each, stored."""
-    lines = [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in range(count)] if ends.words == 1 else []
-    for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
-        lines += [f"{name} z{k}.s, p0/m, z{k}.s, z{bound}.s" for k in range(count) if bits != none]
-    if ends.words == 1:
-        lines += [f"fadd z{k}.s, z{k}.s, z{ONES}.s" for k in range(count)]
-        lines += [f"add z{k}.b, z{k}.b, #{ends.zero & 255}" for k in range(count) if ends.zero & 255]
-    elif ends.words == 2:
-        lines += [f"bfcvt z{k}.h, p0/m, z{k}.s" for k in range(count)]
-    store = {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
-    stores = [f"{store} {{z{k}.s}}, p0, [%[s]]" for k in range(count)]
-    return [*lines, *(line for each in stores for line in (each, "add %[s], %[s], %[plane]"))]
 
 
 def _row(ends: OuterEnds, tile: int, count: int) -> list[str]:
@@ -399,9 +293,12 @@ def block_text(
     """``rest``: the sums; the bias where there is one; factors of bytes and the results where there are ends."""
     block = OuterBlock.of(numbers)
     sums, count = DType.I32 if product[1] == "b" else DType.F32, contiguous(block, writer.most)
-    lines = writer.begin(block, sums)
-    lines += writer.steps(block, product, count) if count else _nest(block, writer.step(block, product))
-    lines += writer.stores(block) if block.ends is None else writer.results(block, block.ends)
+    if block.positions == 1:
+        lines = single(block, product, multi=writer.extension == "sme2")
+    else:
+        lines = writer.begin(block, sums)
+        lines += writer.steps(block, product, count) if count else nest(block, writer.step(block, product))
+        lines += writer.stores(block) if block.ends is None else writer.results(block, block.ends)
     written, read = _operands(block, inputs, rest)
     turns = [f"{LOCAL}turn{depth}" for depth in range(len([n for n, _ in block.loops if n > 1]))]
     return [

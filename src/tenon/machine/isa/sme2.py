@@ -19,23 +19,18 @@ from tenon.machine.isa.base import Assembly, ProductUnit, asked_once
 from tenon.machine.isa.sme import (
     BYTES_READY,
     CONDITION,
-    INFINITE,
     OUTER_BF16,
     OUTER_F32,
     OUTER_I8,
     OUTER_U8,
     PRODUCTS,
-    SIDE,
-    OuterBlock,
-    OuterEnds,
     OuterWriter,
     Product,
     asks,
     begin,
     block_text,
-    finished_row,
-    spread,
 )
+from tenon.machine.isa.sme_blocks import INFINITE, SIDE, OuterBlock, OuterEnds, finished_row, spread
 from tenon.network.graph.dtype import DType
 
 

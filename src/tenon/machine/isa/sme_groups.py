@@ -16,7 +16,8 @@ from dataclasses import astuple, dataclass
 
 from tenon.machine.isa.base import Assembly
 from tenon.machine.isa.frame import LOCAL
-from tenon.machine.isa.sme import BYTES_READY, CLOBBERED, CONDITION, SIDE, asks
+from tenon.machine.isa.sme import BYTES_READY, CLOBBERED, CONDITION, asks
+from tenon.machine.isa.sme_blocks import SIDE
 
 GROUPS = "outer_groups"
 WORDS = 8

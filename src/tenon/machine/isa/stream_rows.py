@@ -16,8 +16,9 @@ from dataclasses import astuple, dataclass
 
 from tenon.machine.isa.base import Assembly
 from tenon.machine.isa.frame import LOCAL
-from tenon.machine.isa.sme import CLOBBERED, CONDITION, FLOATS_READY, SIDE, asks
+from tenon.machine.isa.sme import CLOBBERED, CONDITION, FLOATS_READY, asks
 from tenon.machine.isa.sme2 import ASKS, MULTI_CONDITION, READY, four
+from tenon.machine.isa.sme_blocks import SIDE
 
 ROW, MULTI_ROW = "stream_row", "stream_multi_row"
 PANELS = 4

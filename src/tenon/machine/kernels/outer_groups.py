@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 
-from tenon.machine.isa.sme import OUTER_I8, SIDE, TURN, OuterTurn
+from tenon.machine.isa.sme import OUTER_I8, TURN, OuterTurn
 from tenon.machine.isa.sme2_groups import MULTI_GROUPS
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.isa.sme_groups import GROUPS, OuterGroups
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, segments
 from tenon.machine.kernel_ir.index import Index

@@ -2,6 +2,7 @@
 
 Rows of the left matrix are positions, whose words lie far apart: those of up to two tiles of positions are put side by
 side in memory of the thread, once for all output channels, by tiles whose rows are loaded and whose columns are stored.
+A single row is read as it lies.
 What follows is as of ``kernels.outer_products``.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from functools import lru_cache
 
-from tenon.machine.isa.sme import SIDE, TURN, OuterTurn
+from tenon.machine.isa.sme import TURN, OuterTurn
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Kernel
@@ -36,7 +38,7 @@ from tenon.machine.kernels.product_blocks import is_matrix
 
 def panel_of(c: Conv, tile: OuterTiles) -> Conv:
     """The product as the convolution of a panel: an image of one row, with a word of a position in a block."""
-    width = SIDE * tile.down
+    width = SIDE * tile.down if c.y.w > 1 else 1
     return replace(c, x=Image(1, c.x.channels, 1, width, 4 // c.x.dtype.bytes, dtype=c.x.dtype))
 
 
@@ -47,7 +49,9 @@ def supported(c: Conv, machine: Machine) -> bool:
 
 
 def panel_bytes(c: Conv, tile: OuterTiles) -> int:
-    """Bytes of the panel, of whole sixteens of words."""
+    """Bytes of the panel, of whole sixteens of words; 0 where there is one row, whose words are side by side."""
+    if c.y.w == 1:
+        return 0
     return -(-_words(c) // SIDE) * SIDE * SIDE * tile.down * 4
 
 
@@ -57,8 +61,8 @@ def _words(c: Conv) -> int:
 
 @lru_cache(maxsize=512)
 def outer_matrices(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
-    """Parameters: x, the packed weights of each cut, the panel (scratch), bias (padded), mask when ``clear``, operands,
-    y."""
+    """Parameters: x, the packed weights of each cut, the panel (scratch) of several rows, bias (padded), mask when
+    ``clear``, operands, y."""
     k = Builder(f"outer_rows_{c.y.w}x{c.x.channels}x{c.y.channels}", f"{described(c)}, in rows; {about(tile)}")
     x, ws, panel = _factors(k, c, tile)
     return _rows(float_context(k, panel_of(c, tile), machine, panel), (c, x, ws), tile)
@@ -77,6 +81,9 @@ def integer_outer_matrices(s: IntegerConv, machine: Machine, tile: OuterTiles) -
 def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor], Tensor]:
     """The parameters x, weights and panel, in words."""
     dtype, words = types_of(c)[0], _words(c)
+    if c.y.w == 1:
+        x = k.param("x", c.x.n, words, 1, 1, dtype=dtype)
+        return x, weight_params(k, panel_of(c, tile), tile), x
     x = k.param("x", c.x.n, c.x.w, words, dtype=dtype)
     ws = weight_params(k, panel_of(c, tile), tile)
     shape = (1, -(-words // SIDE) * SIDE, 1, SIDE * tile.down)
@@ -85,17 +92,22 @@ def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor
 
 def _rows(p: OuterContext, of: tuple[Conv, Tensor, list[Tensor]], tile: OuterTiles) -> Kernel:
     k, (c, x, ws) = p.k, of
+    shared = "parallel" if c.y.w == 1 else "serial"  # the threads of several rows have rows of their own
     with k.loop("n", c.y.n) as n:
         for start, count, width in segments(c.y.w, SIDE * tile.down):
             with k.loop("j", count, kind="parallel") as j:
                 left = j * width + start
-                with k.outline(f"panel{width}", f"words of {width} rows side by side"):
-                    _panel(p, (c, x), (n, left), width)
+                if c.y.w > 1:
+                    with k.outline(f"panel{width}", f"words of {width} rows side by side"):
+                        _panel(p, (c, x), (n, left), width)
+                source = (n if c.y.w == 1 else Index(), Index(), Index())
                 for (first, groups, across), w in zip(cuts(c, tile), ws, strict=True):
-                    vectors = min(across * SIDE, c.padded - first * SIDE) // LANES
-                    with k.loop("o", groups) as o, k.outline(f"{width}x{vectors}", f"{width} rows by {across} tiles"):
-                        size = width, first + o * across, vectors
-                        block_of_results(p, w, (n, o, Index(), left), size, (Index(), Index(), Index()))
+                    vectors, shown = (
+                        min(across * SIDE, c.padded - first * SIDE) // LANES,
+                        f"{width} rows by {across} tiles",
+                    )
+                    with k.loop("o", groups, kind=shared) as o, k.outline(f"{width}x{vectors}", shown):
+                        block_of_results(p, w, (n, o, Index(), left), (width, first + o * across, vectors), source)
     return k.done()
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from tenon.machine.isa.base import ProductUnit
-from tenon.machine.isa.sme import SIDE, OuterBlock, OuterEnds
+from tenon.machine.isa.sme_blocks import SIDE, OuterBlock, OuterEnds
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Op, Ref, Type, broadcast, op

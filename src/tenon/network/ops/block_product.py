@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.errors import ShapeError
 from tenon.machine.algorithms.block_products import by_outer_products, in_stream, in_tiles
-from tenon.machine.isa.sme import SIDE
+from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
 from tenon.machine.kernels.block_items import block_items
 from tenon.machine.kernels.block_product import block_product
