@@ -402,6 +402,10 @@ def test_headers_alone(compiler: str, standard: str, place: Path, tmp_path: Path
         own = ("-Wno-long-long",) if standard == "c++98" else ()
         flags = (f"-std={standard}", *WARNINGS, *own, f"-I{place}/sdk/include")
         succeeded(run(needed(compiler), "-x", language, *flags, file))
+    if standard == "c++11":
+        file.write_text('#include "tenon.hpp"\n')
+        done = run(needed(compiler), "-x", language, *flags, file)
+        assert (done.returncode != 0, b"tenon.hpp needs C++17" in done.stderr) == (True, True), done.stderr
 
 
 def test_program_of_the_documentation_in_cpp(place: Path, image: bytes, expected: bytes, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ extern "C" {{
 #endif
 
 /* What {name}_image returns if it did not run: no memory, or an image of no pixels or other channels. */
-#define {prefix}_NO_MEMORY -1
-#define {prefix}_BAD_IMAGE -2
+#define {prefix}_NO_MEMORY (-1)
+#define {prefix}_BAD_IMAGE (-2)
 
 /* An object: its class, its score, and its box in pixels of the image. */
 typedef struct {{

@@ -21,10 +21,11 @@ ENCODER, DECODER = "_encoder", "_decoder"
 _NOWHERE = "SPEECH_NOWHERE"
 
 _HEADER = """\
-/* The networks {encoder} and {decoder}: write down speech while it arrives.  The texts are those of `tenon run` and
-   tenon.speech.
+/* The networks {encoder} and {decoder}: write down speech while it arrives.
+   The texts are those of `tenon run` and tenon.speech.
 
-   These functions allocate no memory and keep nothing but what they are given. */
+   These functions allocate no memory and keep nothing but what they are given.  The headers of the networks lie in
+   encoder/ and decoder/ beside this file: give the compiler both folders (-I). */
 
 #ifndef {prefix}_SPEECH_H
 #define {prefix}_SPEECH_H

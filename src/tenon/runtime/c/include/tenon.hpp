@@ -8,6 +8,16 @@
 #ifndef TENON_HPP
 #define TENON_HPP
 
+#ifdef _MSVC_LANG
+#define TENON_CPLUSPLUS _MSVC_LANG
+#else
+#define TENON_CPLUSPLUS __cplusplus
+#endif
+#if TENON_CPLUSPLUS < 201703L
+#error "tenon.hpp needs C++17 (-std=c++17, /std:c++17); tenon.h has the same functions for C and older C++"
+#endif
+#undef TENON_CPLUSPLUS
+
 #include <cstdint>
 #include <exception>
 #include <functional>
