@@ -195,8 +195,8 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, *extent: IndexLike, kind: str = "serial") -> Iterator[Index]:
-        """for name in range(min(extent)); a loop with one iteration is omitted, unless it is parallel, of a
-        cluster or of threads."""
+        """A loop over ``name`` from 0 to the least of ``extent``; one with a single iteration is omitted, unless it is
+        parallel, of a cluster or of threads."""
         if extent == (1,) and kind not in ("parallel", "cluster", "thread"):
             yield Index()
             return

@@ -112,7 +112,7 @@ class Value:
 
     @property
     def type(self) -> TensorType:
-        """Raises ShapeError while the type is not inferred yet."""
+        """The element type, shape and layout.  Raises ShapeError while they are not inferred yet."""
         if self._type is None:
             raise ShapeError(f"the type of '{self.name}' is not known yet: bind the model's input shapes first")
         return self._type
@@ -369,7 +369,8 @@ class Graph:
         return [copy.get(id(v), v) for v in body.outputs]
 
     def copy(self) -> Graph:
-        """The same graph in new nodes and values, bodies included; the data of constants is shared, never copied."""
+        """A copy of the graph in new nodes and values, bodies included; the data of constants is shared, never
+        copied."""
         new = Graph(self.name, self.source, self.incomplete)
         twin: dict[Value, Value] = {}
 

@@ -236,7 +236,7 @@ class TensorType:
         return math.prod(self.physical) * self.dtype.bytes
 
     def with_layout(self, layout: Layout) -> TensorType:
-        """The same type in another memory layout."""
+        """This type in another memory layout."""
         return replace(self, layout=layout)
 
     def __str__(self) -> str:

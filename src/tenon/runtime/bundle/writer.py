@@ -149,6 +149,7 @@ class Bundle:
 
     @cached_property
     def header(self) -> str:
+        """The text of ``<name>.h``: sizes and places of inputs and outputs, and the entry points."""
         top = banner(self.program, self.compilation, self.origin, more=self.more)
         return header(
             self.program,
@@ -160,22 +161,25 @@ class Bundle:
 
     @cached_property
     def weights(self) -> bytes:
+        """The constant region, in the byte order of the target."""
         return self.program.weights(self.target.byte_order)
 
     @cached_property
     def _stored_weights(self) -> Content:
-        """The same, mapped where they are large."""
+        """``weights``, mapped where they are large."""
         if self.program.memory.constant <= IN_MEMORY or "weights" in vars(self):
             return self.weights
         return spooled(self.program.weight_pieces(self.target.byte_order))
 
     @cached_property
     def compiler(self) -> Compiler:
+        """The C compiler that the options choose.  Raises ToolchainError if it is not there."""
         return find(self.compilation)
 
     @cached_property
     def object(self) -> bytes:
-        """Raises ToolchainError if there is no compiler, or it refuses the source."""
+        """The machine code as an object file.  Raises ToolchainError if there is no compiler, or it refuses the
+        source."""
         texts = self.unit.split() if self.target.format.joins_objects else [self.source]
         return link.object_of(self.compiler, self.target, self.name, texts, self.header)
 
@@ -207,6 +211,7 @@ class Bundle:
 
     @cached_property
     def library(self) -> bytes:
+        """The machine code as a shared library, which engines load.  Raises ToolchainError as ``object`` does."""
         threaded = self.program.threads > 1 or self.compilation.profile
         entries = tuple(program.name for program in (self.program, *self.more))
         text = layout(self.interface)
@@ -216,6 +221,8 @@ class Bundle:
 
     @cached_property
     def executable(self) -> bytes:
+        """A program with the weights inside.  Raises InputError for a target that has none, ToolchainError as
+        ``object`` does."""
         check_parts(("exe",), self.target, zig=self.compiler.zig)
         threaded = self.program.threads > 1
         if self._answers_text or self._embeds_text:

@@ -129,7 +129,7 @@ class LibraryDevice:
         return (getattr(self._device, name) or None) if known else None
 
     def prerun(self, model: bytes) -> LibraryPart:
-        """Raises DeviceError."""
+        """Prepare a part, given as an ONNX model with fixed shapes.  Raises DeviceError if the device refuses it."""
         handle = _POINTER()
         if self._device.prerun(
             self._device.self, ctypes.cast(ctypes.c_char_p(model), _POINTER), len(model), ctypes.byref(handle)
@@ -146,7 +146,10 @@ class LibraryDevice:
         return (self._device.error(self._device.self) or b"it gives no reason").decode()
 
     def run(self, part: ctypes.c_void_p, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Raises DeviceError."""
+        """Run a part once, from ``inputs`` to ``outputs``, C-contiguous arrays of the model's types and shapes.
+
+        Raises DeviceError if the device fails.
+        """
         ins, outs = ((_POINTER * max(1, len(a)))(*(x.ctypes.data for x in a)) for a in (inputs, outputs))
         if self._device.run(part, ins, outs):
             raise DeviceError(f"device {self.name} failed: {self._error()}")

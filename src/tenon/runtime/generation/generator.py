@@ -128,7 +128,7 @@ class Generator:
         ``grammar``, a JSON schema or the path of a grammar's file (None: the bundle's, if any; "": none).  ``logprobs``
         asks for the scores of the tokens, with those of so many of the most probable ones.  The other arguments are
         fields of ``Sampling``.
-        Raises InputError for bad arguments and a prompt that is too long.
+        Raises InputError for bad arguments, LengthError for a prompt that is too long.
         """
         stream = self.stream(prompt, max_tokens=max_tokens, stop=stop, grammar=grammar, logprobs=logprobs, **sampling)
         for _ in stream:
@@ -145,7 +145,8 @@ class Generator:
         logprobs: int | None = None,
         **sampling: Unpack[SamplingKeywords],
     ) -> Generation:
-        """The same piece by piece: an iterator over texts, whose ``completion`` is the whole afterwards."""
+        """Generate a text piece by piece: an iterator over pieces of whole characters, whose ``completion`` is the
+        whole text afterwards.  Arguments and errors are those of ``generate``."""
         if max_tokens is not None and max_tokens < 0:
             raise InputError(f"max_tokens={max_tokens}: it is 0 or more")
         ends = (stop,) if isinstance(stop, str) else tuple(stop)

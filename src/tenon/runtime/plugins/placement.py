@@ -55,7 +55,7 @@ class PlacedGraph:
         return self.devices[place - 1].name if place else PROCESSOR
 
     def described(self) -> DevicePlacement:
-        """The same for people and for the manifest."""
+        """The placement by names, as it is printed and stored in the manifest."""
         layers = tuple(
             PlacedLayer(node.origin.layer or node.output.name, node.op.name, self.name(at), self.reasons.get(node, ""))
             for node, at in self.places.items()

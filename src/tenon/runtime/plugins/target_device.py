@@ -82,7 +82,8 @@ class TargetDevice:
         return self.costs.copied(value)
 
     def prerun(self, model: bytes) -> EnginePart:
-        """Raises ResourceError if there is no device, or if it refuses the part."""
+        """Prepare a part, given as an ONNX model with fixed shapes.  Raises ResourceError if there is no device, or if
+        it refuses the part."""
         engine = open_bundle(self._compiled(model, self.name))
         try:
             engine.prepare()
