@@ -72,7 +72,7 @@ def test_texts_that_the_network_does_not_take(tmp_path: Path) -> None:
     with tenon.open(tenon.compile(model, shapes=SHAPES)) as engine:
         embedder = Embedder(engine)
         for text, message in (
-            ("", "a text has no tokens"),
+            ("", "the text '' has no tokens"),
             (" wa" * 7, "a text has 7 tokens, and the network takes 6 at most"),
             (" wa\udcff", "the text is not valid UTF-8 at character 4"),
         ):

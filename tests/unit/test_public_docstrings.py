@@ -1,5 +1,5 @@
-"""Every public class, function, method and property has a docstring that stands alone: the reference leaves out what has
-none, and shows each by itself."""
+"""Every public class, function, method and property has a docstring that stands alone: the reference leaves out what
+has none, and shows each by itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def _parts_without_docstring(cls: type) -> Iterator[str]:
     if lacking(cls):
         yield "(class)"
     for name, member in vars(cls).items():
-        function = member.func if isinstance(member, cached_property) else member
+        function: Any = member.func if isinstance(member, cached_property) else member
         function = function.fget if isinstance(function, property) else function
         function = inspect.unwrap(getattr(function, "__func__", function))
         is_method = inspect.isfunction(function) and function.__name__ == name

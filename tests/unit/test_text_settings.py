@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tenon
-from tenon.errors import BundleError, FormatError, InputError
+from tenon.errors import BundleError, FormatError, InputError, ModelError
 from tenon.network.graph.text_shapes import decoder_shapes
 from text_models import TEMPLATE, byte_pairs, language_model, talking_decoder, written_model
 
@@ -39,6 +39,12 @@ def test_a_folder_of_onnxruntime_genai_is_a_model(tmp_path: Path) -> None:
     assert text.generation == {"temperature": 0.6, "top_p": 0.9, "do_sample": 1.0}
     with tenon.Generator(tmp_path, context=40, no_tuning=True) as generator:
         assert generator.generate("the cat", max_tokens=3, temperature=0).prompt_tokens
+
+
+def test_a_quantiser_says_how_language_models_take_fewer_bits(tmp_path: Path) -> None:
+    (tmp_path / "net.gguf").write_bytes(talking_decoder(layers=1).file())
+    with pytest.raises(ModelError, match=r"its weights can be stored in 8 or 4 bits \(tenon compile --weight-format"):
+        tenon.quantize(str(tmp_path / "net.gguf"), [])
 
 
 def test_a_model_without_tokenizer_has_ports_only() -> None:

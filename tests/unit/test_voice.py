@@ -111,6 +111,7 @@ def test_a_voice_on_the_command_line(voice: Path, tmp_path: Path) -> None:
         (("--phonemes", "ab", "--output", "x.npz"), "--output speech.wav"),
         (("--phonemes", "ab", "--output", "x.wav", "--top", "3"), "--top: no effect"),
         (("--phonemes", "xy", "--output", "x.wav"), "the voice has"),
+        ((), "speaks texts: give one with --text, and --output speech.wav"),
     ):
         done = command("run", voice, *words, cwd=tmp_path)
         assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr

@@ -28,6 +28,7 @@ from tenon.network.graph.dtype import Array
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.detect import raw_boxes, why_none
 from tenon.runtime.speech.model_folder import speech_model
+from tenon.runtime.speech.voice import VoiceSettings
 
 if TYPE_CHECKING:
     from tenon.runtime.answers.answer import Answer
@@ -69,6 +70,8 @@ def run_model(
         refuse({**unused, "input": files.arrays, "features": files.live.features}, "speech is written down")
         spoken = replace(source, model=str(model))
         return transcribe(spoken, options, threads, files.sound, speech, output.output, as_json=as_json)
+    if not files.arrays and VoiceSettings.beside(Path(source.model)):
+        raise InputError(f"{source.name} speaks texts: give one with --text, and --output speech.wav for the sound")
     unused = {"language": speech.language, "timestamps": speech.timestamps, "stream": speech.stream}
     refuse(unused, "no speech is written down or spoken")
     changes = {} if source.bundle else files.preprocess

@@ -49,13 +49,18 @@ class Embedder:
         """The embedding f32 [n] of each text.  Raises InputError for a text without tokens, LengthError for one that is
         longer than the network takes."""
         for text in texts:
-            yield self.embed_tokens(self.tokenizer.encode(text))
+            tokens = self.tokenizer.encode(text)
+            if not tokens:
+                raise InputError(
+                    f"the text {text[:40]!r} has no tokens: it is empty, or the tokenizer does not know it"
+                )
+            yield self.embed_tokens(tokens)
 
     def embed_tokens(self, tokens: list[int]) -> Array:
         """The embedding f32 [n] of a text by its tokens.  Raises InputError for none, LengthError for more than the
         network takes."""
         if not tokens:
-            raise InputError("a text has no tokens: it is empty, or the tokenizer knows nothing of it")
+            raise InputError("a text has no tokens")
         if len(tokens) > self.longest:
             raise LengthError(
                 f"a text has {len(tokens)} tokens, and the network takes {self.longest} at most: shorten it, or "

@@ -94,9 +94,12 @@ def _graph_and_ranges(model: Model | Graph) -> tuple[Graph, dict[str, Range], di
     if not all(v.type.bound for v in given.inputs):
         raise ModelError(f"{given.source or given.name}: bind the shapes of its inputs first (--shape)")
     if given.sizes:
+        remedy = "give numbers with --shape"
+        if given.text is not None:
+            remedy = "its weights can be stored in 8 or 4 bits (tenon compile --weight-format q8_0 or q4_0)"
         raise ModelError(
             f"{given.source or given.name}: sizes that every run chooses ({', '.join(given.sizes)}) cannot be "
-            "quantised yet: give numbers with --shape"
+            f"quantised yet: {remedy}"
         )
     trained = take_out(given) if is_quantised(given) else {}
     names = optimized_names(given)
