@@ -76,7 +76,7 @@ class Sharing:
         if same is None:
             raise InternalError(f"{name}: an operand of work groups overlaps a result")
         try:
-            prove(call.kernel, same, self.spaces)
+            _prove(call.kernel, tuple(same.items()), self.spaces)
         except ConflictError as error:
             raise InternalError(str(error)) from None
 
@@ -86,6 +86,12 @@ class Sharing:
         if self.grid:
             return None if any(b.space == "scratch" for b in kernel.params) else linearise(kernel)
         return _items(kernel) if self.threads > 1 else None
+
+
+@lru_cache(maxsize=1024)
+def _prove(kernel: Kernel, same: tuple[tuple[Buffer, Buffer], ...], spaces: tuple[MemorySpace, ...]) -> None:
+    """As ``prove``, once for the equal layers of a network."""
+    prove(kernel, dict(same), spaces)
 
 
 @lru_cache(maxsize=1024)

@@ -110,9 +110,12 @@ static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceStep *s = &d->network->steps[step];
   const size_t usual = d->groups[step].group, group = s->threads < usual ? s->threads : usual;
   const unsigned groups = (unsigned)((s->threads + group - 1) / group);
-  void *parameters[DEVICE_REGIONS + DEVICE_LOOPS];
-  for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[i] = &d->regions[i];
-  for (unsigned i = 0; i < s->loops; i++) parameters[DEVICE_REGIONS + i] = (void *)(uintptr_t)&iterations[i];
+  const int *offsets = &d->network->offsets[s->first_offset];
+  void *parameters[DEVICE_REGIONS + DEVICE_LOOPS + DEVICE_OFFSETS];
+  unsigned next = 0;
+  for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[next++] = &d->regions[i];
+  for (unsigned i = 0; i < s->loops; i++) parameters[next++] = (void *)(uintptr_t)&iterations[i];
+  for (unsigned i = 0; i < s->offset_count; i++) parameters[next++] = (void *)(uintptr_t)&offsets[i];
   return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, s->shared, d->stream, parameters,
                          NULL);
 }

@@ -1,8 +1,9 @@
 /* What host programs of all device languages share: the tables of a network, and the last message.
 
    The generated file in which this text stands includes the bundle's header, defines the kernels (`device_text` or
-   `device_shaders`) and DEVICE_LOOPS, the most loops around a step, and gives the tables of each network (DeviceNetwork)
-   to device_create, device_run and device_destroy, which the host program of the language has. */
+   `device_shaders`), DEVICE_LOOPS, the most loops around a step, and DEVICE_OFFSETS, the most offsets that a kernel
+   takes, and gives the tables of each network (DeviceNetwork) to device_create, device_run and device_destroy, which the
+   host program of the language has. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +36,7 @@ typedef struct {
   const char *key; /* the same for equal kernels of all networks */
   unsigned images; /* those that it can read, as bits (OpenCL) */
   unsigned shared; /* bytes that a work group shares and that the host states (CUDA) */
+  unsigned first_offset, offset_count; /* the offsets of operands that its kernel takes, in bytes */
 } DeviceStep;
 
 /* The threads of a work group of a step here, and the most that there can be. */
@@ -59,6 +61,7 @@ typedef struct {
 
 typedef struct {
   const DeviceStep *steps;
+  const int *offsets; /* those that kernels of several steps take */
   const DevicePort *inputs, *outputs;
   size_t step_count, input_count, output_count;
   size_t sizes[DEVICE_REGIONS];

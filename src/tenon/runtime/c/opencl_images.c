@@ -86,7 +86,7 @@ static int opencl_bind_images(DeviceQueue *d) {
   int status = 0;
   for (size_t i = 0; i < d->network->step_count; i++) {
     const unsigned used = opencl_images_of(d, i, d->images_read);
-    unsigned next = DEVICE_REGIONS + d->network->steps[i].loops;
+    unsigned next = DEVICE_REGIONS + d->network->steps[i].loops + d->network->steps[i].offset_count;
     if (d->second) status = cl.SetKernelArg(d->kernels[i], next++, sizeof(void *), &d->second);
     for (unsigned j = 0; status == 0 && j < OPENCL_IMAGES; j++) {
       if (used >> j & 1) status = cl.SetKernelArg(d->kernels[i], next++, sizeof(void *), &d->images[j]);

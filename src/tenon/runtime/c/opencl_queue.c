@@ -13,12 +13,18 @@ static int opencl_allocate(DeviceQueue *d, const uint8_t *weights) {
   return status ? opencl_failed(status, "allocating memory of the device") : 0;
 }
 
-/* Every kernel takes the three regions. */
+/* Every kernel takes the three regions, and behind the numbers of iterations the offsets that differ between its
+   steps. */
 static int opencl_bind(DeviceQueue *d) {
   int status = 0;
   for (size_t i = 0; i < d->network->step_count; i++) {
+    const DeviceStep *s = &d->network->steps[i];
+    const int *offsets = &d->network->offsets[s->first_offset];
     for (unsigned j = 0; status == 0 && j < DEVICE_REGIONS; j++) {
       status = cl.SetKernelArg(d->kernels[i], j, sizeof(void *), &d->regions[j]);
+    }
+    for (unsigned j = 0; status == 0 && j < s->offset_count; j++) {
+      status = cl.SetKernelArg(d->kernels[i], DEVICE_REGIONS + s->loops + j, sizeof(int), &offsets[j]);
     }
   }
   if (status == 0) status = opencl_bind_images(d);

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import tenon
 from tenon.errors import InputError, Problem, UnsupportedError
 from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, TextUnit, steps_of, unsupported
-from tenon.machine.codegen.comments import call_comment
-from tenon.machine.codegen.gpu.dialect import MoreArguments
+from tenon.machine.codegen.gpu.entry_kernels import EntryKernel, EntryKernels, stated_bytes
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
 from tenon.machine.codegen.gpu.launches import (
@@ -24,20 +23,17 @@ from tenon.machine.codegen.gpu.launches import (
     most_loops,
     reads_numbers,
 )
-from tenon.machine.codegen.gpu.memory_objects import SECOND, ImageOperands, Objects
+from tenon.machine.codegen.gpu.memory_objects import ImageOperands
 from tenon.machine.codegen.gpu.shaders import Shaders, binding_tables, multiple_of_16, steps_of_shaders
 from tenon.machine.codegen.gpu.words import WordC
 from tenon.machine.codegen.reset import reset, reset_text
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.text import show as kernel_text
-from tenon.machine.kernel_ir.work_groups import WorkGroups, buffer_bytes
 from tenon.machine.kernel_ir.work_items import WorkItems
-from tenon.machine.plan.program import Place, Port, Program, Region
+from tenon.machine.plan.program import Port, Program, Region
 
 _RUNTIME = Path(tenon.__file__).parent / "runtime" / "c"
 _LARGEST = 2**31 - 1
-_APART = 16
-"""Bytes of which arrays that the host states begin at multiples."""
 _AT_RUN_TIME = "this target has no loops whose number of iterations is known only at run time"
 _ANOTHER = "compile it for another target"
 _POSIX = "#define _POSIX_C_SOURCE 200809L"
@@ -64,13 +60,13 @@ def print_unit(
     for program in programs:
         require_runnable(language, backend, program)
     printed = _print_kernels if language.dialect.pointers else _print_shaders
-    steps, text, groups, images, tables = printed(language, backend, programs)
+    steps, text, groups, kernels, images, tables = printed(language, backend, programs)
     name = programs[0].name
     files = (
         SourceFile(
             f"{name}.c",
             "c",
-            _host(language, programs, steps, text, groups, images, tables, header, banner, options),
+            _host(language, programs, steps, text, groups, kernels, images, tables, header, banner, options),
             "c",
         ),
         SourceFile(f"{name}{language.suffix}", language.name, f"{banner}{text}\n"),
@@ -79,10 +75,10 @@ def print_unit(
 
 
 _Steps = tuple[tuple[KernelLaunch, ...], ...]
-_Printed = tuple[_Steps, str, list[int], list[list[int]], list[list[str]]]
+_Printed = tuple[_Steps, str, list[int], list[list[EntryKernel]], list[list[int]], list[list[str]]]
 """The steps of each program, the text of all kernels, the threads of the work groups of each (none where the text says
-them), the images that each step of each program can read, as bits, and tables of each program besides those that all
-have."""
+them), the kernel of each step of each program and the images that it can read, as bits, and tables of each program
+besides those that all have."""
 
 
 def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
@@ -91,7 +87,10 @@ def _print_shaders(language: DeviceLanguage, backend: Backend, programs: Sequenc
     steps = tuple(steps_of_shaders(program, backend) for program in programs)
     shaders, loops = Shaders(language.dialect()), most_loops(programs)
     tables = [binding_tables(p, own, shaders, loops) for p, own in zip(programs, steps, strict=True)]
-    return steps, shaders.text(), shaders.groups, [[0] * len(own) for own in steps], tables
+    kernels = [
+        [EntryKernel(_kernel_name(p, i)) for i in range(len(own))] for p, own in zip(programs, steps, strict=True)
+    ]
+    return steps, shaders.text(), shaders.groups, kernels, [[0] * len(own) for own in steps], tables
 
 
 def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequence[Program]) -> _Printed:
@@ -111,13 +110,15 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
         return names[key]
 
     steps = tuple(steps_of(program, backend, printed) for program in programs)
-    launched, images = list[str](), [list[int]() for _ in programs]
+    entries, images = EntryKernels(language), [list[int]() for _ in programs]
     for p, own, objects, numbers in zip(programs, steps, operands.objects, images, strict=True):
         for i, (step, loops) in enumerate(zip(own, depths(p.items), strict=True)):
             more = dialect.more_arguments(step.function, objects[i])
-            launched += _kernel(language, p, i, step, loops, more, objects[i])
+            entries.add(_kernel_name(p, i), step, loops, more, objects[i])
             numbers.append(more.images)
-    return steps, "\n".join([dialect.text(), *launched]), [], images, [[] for _ in programs]
+    of_steps = entries.of_steps()
+    kernels = [[of_steps[_kernel_name(p, i)] for i in range(len(p.calls))] for p in programs]
+    return steps, "\n".join([dialect.text(), *entries.lines()]), [], kernels, images, [[] for _ in programs]
 
 
 def require_runnable(language: DeviceLanguage, backend: Backend, program: Program) -> None:
@@ -151,93 +152,13 @@ def _kernel_name(program: Program, number: int) -> str:
     return f"{program.name}_step_{number}"
 
 
-def _kernel(
-    language: DeviceLanguage,
-    program: Program,
-    number: int,
-    step: KernelLaunch,
-    loops: int,
-    more: MoreArguments,
-    objects: Objects,
-) -> list[str]:
-    """The kernel that runs one work item of a step, or one thread of a work group; ``more`` follows its parameters and
-    the arguments of the function that it calls, whose operands lie in ``objects``."""
-    words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
-    regions = ", ".join(f"{word}{region}" for region, word in words.items())
-    items = step.work_items
-    counters = "".join(f", const int {_counter(depth)}" for depth in range(loops)) + more.parameters
-    pairs = zip(objects, step.call.args, strict=True)
-    memory = [more.second if at == SECOND else str(place.region) for at, place in pairs]
-    operands = [
-        f"({language.dialect.pointer_type(buffer)}){_aligned_address(language, place, at)}"
-        for buffer, place, at in zip(step.call.kernel.params, step.call.args, memory, strict=True)
-    ] + (["item", "item + 1"] if items else [])
-    if (groups := step.groups) is not None:
-        operands += [*(b.name for b in groups.shared), language.block.format(size=groups.size), language.thread]
-        limits = language.bounds.format(size=groups.size)
-        limits += language.clusters.format(size=groups.cluster_size) if groups.cluster else ""
-        return [
-            call_comment(step.call),
-            f"{language.kernel} {limits}{_kernel_name(program, number)}({regions}{counters}) {{",
-            *_shared(language, groups),
-            f"  {step.function}({', '.join(operands)}{more.arguments});",
-            "}",
-        ]
-    guard = [f"  if (item >= {items.length}) return;"] if items else []
-    number_of_item = [f"  const int item = {language.item};"] if items else []
-    return [
-        call_comment(step.call),
-        f"{language.kernel} {_kernel_name(program, number)}({regions}{counters}) {{",
-        *number_of_item,
-        *guard,
-        f"  {step.function}({', '.join(operands)}{more.arguments});",
-        "}",
-    ]
-
-
-def _shared(language: DeviceLanguage, groups: WorkGroups) -> Iterator[str]:
-    """The declarations of memory that the threads of a block share."""
-    stated, offset = _stated(language, groups), 0
-    if stated:
-        yield f"  {language.stated}"
-    for b in groups.shared:
-        size, name, dtype = buffer_bytes(b), b.name, language.dialect.names[b.type.dtype]
-        if stated:
-            yield f"  {dtype} *const {name} = ({dtype} *)(shared_memory + {offset});"
-        else:
-            yield f"  {language.shared.format(type=dtype, name=name, size=size // b.type.dtype.bytes)}"
-        offset += -(-size // _APART) * _APART
-
-
-def _stated(language: DeviceLanguage, groups: WorkGroups | None) -> int:
-    """The bytes that threads of a block share, if the host has to state them, else 0."""
-    total = sum(-(-buffer_bytes(b) // _APART) * _APART for b in groups.shared) if groups else 0
-    return total if total > language.declared else 0
-
-
-def _aligned_address(language: DeviceLanguage, place: Place, memory: str) -> str:
-    """The address of an operand, with what its compiler needs to know to load several elements at once."""
-    address = _address(place, memory)
-    return language.aligned.format(address=address) if multiple_of_16(place) else address
-
-
-def _address(place: Place, memory: str) -> str:
-    moved = "".join(f" + (long){_counter(a.depth)} * {a.step}" for a in place.advances)
-    offset = f" + {place.offset}" if place.offset else ""
-    return f"({memory}{offset}{moved})" if offset or moved else memory
-
-
-def _counter(depth: int) -> str:
-    """The number of the iteration of a loop around a step."""
-    return f"iteration{depth}"
-
-
 def _host(
     language: DeviceLanguage,
     programs: Sequence[Program],
     steps: Sequence[Sequence[KernelLaunch]],
     text: str,
     groups: Sequence[int],
+    kernels: Sequence[Sequence[EntryKernel]],
     images: Sequence[Sequence[int]],
     tables: Sequence[Sequence[str]],
     header: str,
@@ -245,9 +166,10 @@ def _host(
     options: str,
 ) -> str:
     """The C file that programs call."""
-    each = zip(programs, steps, images, tables, strict=True)
-    networks = [text for p, own, read, more in each for text in _network(language, p, own, read, more)]
-    kernels = language.embedded(text, groups)
+    each = zip(programs, steps, kernels, images, tables, strict=True)
+    networks = [line for p, s, k, i, t in each for line in _network(language, p, s, k, i, t)]
+    most = max([1, *(len(kernel.offsets) for own in kernels for kernel in own)])
+    embedded = language.embedded(text, groups)
     numbers = host_files(programs)
     last = [*([language.reads] if numbers else []), "device_queue.c", *numbers]
     return "\n".join(
@@ -255,9 +177,9 @@ def _host(
             f"{banner}{_POSIX}",
             f'#include "{header}"',
             "",
-            kernels,
-            f"enum {{ DEVICE_LOOPS = {most_loops(programs)} }};",
-            f'static const char DEVICE_DIGEST[] = "{sha256(kernels.encode()).hexdigest()}"; /* of the kernels */',
+            embedded,
+            f"enum {{ DEVICE_LOOPS = {most_loops(programs)}, DEVICE_OFFSETS = {most} }};",
+            f'static const char DEVICE_DIGEST[] = "{sha256(embedded.encode()).hexdigest()}"; /* of the kernels */',
             f"static const char DEVICE_OPTIONS[] = {json.dumps(options)};",
             "",
             *((_RUNTIME / file).read_text() for file in (*_FIRST, *language.host, *last)),
@@ -271,17 +193,20 @@ def _network(
     language: DeviceLanguage,
     program: Program,
     steps: Sequence[KernelLaunch],
+    kernels: Sequence[EntryKernel],
     images: Sequence[int],
     tables: Sequence[str],
 ) -> list[str]:
-    """The tables and entry points of a program; ``images`` are those that each step can read, as bits, and ``tables``
-    those of its operands, in languages without pointers."""
+    """The tables and entry points of a program; ``kernels`` are those of its steps, ``images`` those that each step can
+    read, as bits, and ``tables`` those of its operands, in languages without pointers."""
     name, memory, checks = program.name, program.memory, host_checks(program)
-    rows = [
-        f'{{"{_kernel_name(program, i)}", {_threads(s)}, {loops}, "{kernel_key(s)}", {read:#x}, '
-        f"{_stated(language, s.groups)}}}"
-        for i, (s, loops, read) in enumerate(zip(steps, depths(program.items), images, strict=True))
-    ]
+    rows, offsets = list[str](), list[int]()
+    for step, kernel, loops, read in zip(steps, kernels, depths(program.items), images, strict=True):
+        rows.append(
+            f'{{"{kernel.name}", {_threads(step)}, {loops}, "{kernel_key(step)}", {read:#x}, '
+            f"{stated_bytes(language, step.groups)}, {len(offsets)}, {len(kernel.offsets)}}}"
+        )
+        offsets += kernel.offsets
     sizes = f"{{{memory.constant}, {memory.mutable}, {memory.activations}}}"
     once, create, create_with, run, timed, facts, destroy, message, *more = (
         e.prototype for e in entry_points(language, name)
@@ -290,14 +215,15 @@ def _network(
     launch = f"{name}_launch, {int(reads_numbers(program))}, {f'{name}_checked' if checks else 'NULL'}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
     return [
-        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0, 0}']),
+        _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0, 0, 0, 0}']),
+        _table("int", f"{name}_offsets", [*map(str, offsets), "0"]),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
         *launch_function(program),
         *check_function(name, checks),
         f"static const DeviceNetwork {name}_network = {{",
-        f"  {name}_steps, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound},",
+        f"  {name}_steps, {name}_offsets, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
         f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
