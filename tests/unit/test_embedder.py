@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from command_line import run_main
 from embedding_models import NETWORK, SHAPES, folder
 from gguf_models import BOOL, DEPTH, F32, HIDDEN, U32, WIDE, DecoderFile, Variant, states
 from libtenon import needed, run, succeeded
+from real import DIGITS
 from tenon.cli import main
 from tenon.errors import InputError, TenonError, UnsupportedError
 from tenon.speech import Embedder
@@ -56,6 +58,20 @@ def test_open_dimensions_of_texts_are_bound(tmp_path: Path, capsys: pytest.Captu
     assert len(second) == 4
     assert run_main(main, ["run", str(model), "--text", 7 * " wa"]) == 2
     assert "takes 6 at most" in capsys.readouterr().err
+
+
+def test_networks_without_caches(tmp_path: Path) -> None:
+    """Options of caches are refused where there are none."""
+    model, _ = folder(tmp_path)
+    digits = DIGITS / "digits.onnx"
+    refused: tuple[tuple[Path, dict[str, Any], str], ...] = (
+        (model, {"context": 64}, r"--context\), and give the length of its texts with --shape"),
+        (digits, {"context": 64}, r"digits.onnx: it has no caches: leave out context=64 \(--context\)$"),
+        (digits, {"sequences": 2}, r"leave out sequences=2 \(--sequences\)"),
+    )
+    for source, options, message in refused:
+        with pytest.raises(InputError, match=message):
+            tenon.compile(source, no_tuning=True, **options)
 
 
 def test_inputs_that_a_text_does_not_give(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_grammars_of_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert generator.generate(PROMPT, grammar="", max_tokens=2).text != '"cat"'
     Path("bad.json").write_text('{"type": "array", "uniqueItems": true}')
     for path, message in (
-        ("bad.json", "lack the keyword uniqueItems"),
+        ("bad.json", "bad.json: grammar: programs in C lack the keyword uniqueItems"),
         ("a.lark", "a JSON schema (.json) or GBNF (.gbnf)"),
     ):
         Path("a.lark").write_text('start: "a"')

@@ -45,7 +45,17 @@ def entry_points(
     """The shapes of the entry points of a language model: those of ``decoder_shapes`` or ``encoder_shapes`` if its
     dimensions are open, else the given ones and, of a decoder, a token alone.  Empty where no entry point is added to
     those given: there are several, or it is for a fixed number of tokens.
+
+    Raises InputError where ``context`` or ``sequences`` are asked of a network without caches.
     """
+    text = graph.text
+    if text is None or (text.kind == "encoder" and "tokens" in text.ports):  # other encoders are parts of decoders
+        name = graph.source or graph.name
+        if context is not None:
+            longer = "" if text is None else ", and give the length of its texts with --shape"
+            raise InputError(f"{name}: it has no caches: leave out context={context} (--context){longer}")
+        if sequences > 1:
+            raise InputError(f"{name}: it has no caches: leave out sequences={sequences} (--sequences)")
     if not any(shapes):
         return decoder_shapes(graph, context, chunk, sequences) if is_open_decoder(graph) else encoder_shapes(graph)
     given = shapes[0]

@@ -32,7 +32,9 @@ class Embedder:
     def __init__(self, engine: Engine) -> None:
         text, inputs = engine.text, {tensor.name: tensor for tensor in engine.manifest.needed_inputs}
         if text is None or text.kind != "encoder" or text.ports.get("tokens") not in inputs:
-            raise InputError(f"'{engine.name}' is no network that embeds texts")
+            raise InputError(
+                f"'{engine.name}' is no network that embeds texts: give one like MiniLM, with its tokenizer.json"
+            )
         self.engine, self._tokens = engine, text.ports["tokens"]
         self.longest = inputs[self._tokens].shape[-1]
         """The most tokens of a text."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tenon.errors import InputError
+from tenon.errors import InputError, prefixed
 from tenon.input_file import printable, read_regular
 from tenon.network.graph.dtype import Array
 from tenon.runtime.text.schema_rules import schema_rules
@@ -100,7 +100,10 @@ def read_rules(path: Path) -> str:
                 content = json.loads(text)
             except ValueError as error:
                 raise InputError(f"{printable(path)}: the schema is no JSON: {error}") from error
-            return schema_rules(content)
+            try:
+                return schema_rules(content)
+            except InputError as error:
+                raise prefixed(error, printable(path)) from error
         case ".gbnf":
             return text
     raise InputError(f"{printable(path)}: the grammar of a bundle is a JSON schema (.json) or GBNF (.gbnf)")
