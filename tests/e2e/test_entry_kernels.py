@@ -11,6 +11,7 @@ import pytest
 import tenon
 from gpu_devices import needs_compiler, why_not
 from onnx_models import model, node, random
+from tenon.network.graph.graph import Array
 from tenon.runtime.engine import open_bundle
 
 LAYERS = 5
@@ -18,7 +19,7 @@ LAYERS = 5
 
 def layers() -> onnx.ModelProto:
     """Equal layers with different weights."""
-    nodes, weights = [], {}
+    nodes, weights = [], dict[str, Array]()
     for i in range(LAYERS):
         weights |= {f"w{i}": random(3, 3, 3, 3, seed=i), f"b{i}": random(3, seed=100 + i)}
         nodes.append(node("Conv", [f"x{i}", f"w{i}", f"b{i}"], [f"x{i + 1}"], pads=[1, 1, 1, 1]))

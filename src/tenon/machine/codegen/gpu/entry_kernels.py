@@ -27,7 +27,7 @@ class EntryKernel(NamedTuple):
     offsets: tuple[int, ...] = ()
 
 
-class _Step(NamedTuple):
+class _AddedStep(NamedTuple):
     name: str
     comment: str
     offsets: tuple[int, ...]
@@ -38,7 +38,7 @@ class EntryKernels:
 
     def __init__(self, language: DeviceLanguage) -> None:
         self.language = language
-        self._steps = dict[str, list[_Step]]()
+        self._steps = dict[str, list[_AddedStep]]()
         """By the text of a kernel without its name and the offsets of its operands."""
 
     def add(self, name: str, step: KernelLaunch, loops: int, more: MoreArguments, objects: Objects) -> None:
@@ -47,7 +47,7 @@ class EntryKernels:
         it."""
         text = "\n".join(_kernel(self.language, step, loops, more, objects))
         offsets = tuple(place.offset for place in step.call.args)
-        self._steps.setdefault(text, []).append(_Step(name, call_comment(step.call), offsets))
+        self._steps.setdefault(text, []).append(_AddedStep(name, call_comment(step.call), offsets))
 
     def lines(self) -> Iterator[str]:
         """The text of all kernels."""
@@ -72,7 +72,7 @@ class EntryKernels:
         return kernels
 
 
-def _differing(steps: Sequence[_Step]) -> list[int]:
+def _differing(steps: Sequence[_AddedStep]) -> list[int]:
     """The operands that lie at different offsets in some steps."""
     return [i for i, offsets in enumerate(zip(*(step.offsets for step in steps), strict=True)) if len({*offsets}) > 1]
 
