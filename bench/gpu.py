@@ -7,19 +7,21 @@ A row for each model and target: seconds to compile and until the first answer (
 milliseconds of a run through Engine.run, copies of inputs and outputs included, median and least of repetitions that
 alternate between the targets, each after one that is not timed; and the largest difference from the first target,
 relative to its largest output. Each target but host runs in every precision of --precision; int8 quantises a model in
-floats by two random samples, which is right for times only and no part of the seconds to compile.
+floats by two random samples, one image each, which is right for times only and no part of the seconds to compile.
 
 --layers lists the kernels of each GPU target. --tiles restricts tiles of work groups, where any fits: a comma between
 numbers ("m=64,n=64,splits=1", as in the keys of algorithms). --without leaves out algorithms by their names
 ("separable-tiled,separable-staged": depthwise and 1x1 convolutions in two launches). --times lists the microseconds of
 each kernel by the device's clock, the least of ten runs (of Inductor by PyTorch's profiler, the mean). --queued N adds
-milliseconds of a run without copies from and to the host, of N that are queued on a CUDA stream. --jobs N compiles in N
+milliseconds of a run without copies from and to the host, of N that are queued on a CUDA stream: median and least of
+nine such queues. --jobs N compiles in N
 processes, each of which also runs the network once, so that the driver's cache has its kernels when they are timed
 ("first answer" then tells nothing). --batch N runs N images at once, of ONNX models of one. --table PATH adds each
 network as it is compiled with that table of `tenon tune` ("tuned").
 
 The target "inductor" is PyTorch's compiler, recorded as one CUDA graph ("inductor:max-autotune-no-cudagraphs": in that
-mode of torch.compile); runs of all targets alternate, queued ones too.
+mode of torch.compile), and "cudnn" PyTorch without its compiler, channels last, recorded likewise; neither runs int8.
+Runs of all targets alternate, queued ones too.
 """
 
 from __future__ import annotations
@@ -47,11 +49,10 @@ import tenon
 import tenon.machine.algorithms.tiled as tiles
 from tenon.machine.algorithms import registry
 from tenon.machine.plan.program import Call
-from tenon.network.graph.graph import Graph
 from tenon.runtime.engine import Engine
 from tenon.runtime.engine.device_tensor import DEFAULT_STREAM
 
-PEER = "inductor"  # a target that PyTorch compiles
+PEERS = ("inductor", "cudnn")  # targets that PyTorch runs
 
 
 def main() -> int:
@@ -64,7 +65,7 @@ def main() -> int:
     )
     registry.ALGORITHMS = tuple(each for each in registry.ALGORITHMS if each.name not in options.without.split(","))
     if options.layers:
-        on_gpus = [target for target in options.targets.split(",") if target not in ("host", PEER)]
+        on_gpus = [target for target in options.targets.split(",") if target != "host" and not of_peer(target)]
         for model, target in product(options.models, on_gpus):
             for line in layers(model, target):
                 print(line)
@@ -72,15 +73,18 @@ def main() -> int:
         (target, precision)
         for target in options.targets.split(",")
         for precision in (options.precision.split(",") if target != "host" else ["fp32"])
+        if not (of_peer(target) and precision == "int8")
     ]
     if options.table:
-        kinds += [(target, f"{precision} {options.table}") for target, precision in kinds if target != PEER]
-    print("| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | difference |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
+        kinds += [(target, f"{precision} {options.table}") for target, precision in kinds if not of_peer(target)]
+    print(
+        "| model | target | compile, s | first answer, s | median, ms | least, ms | queued, ms | least | difference |"
+    )
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         n = options.batch
-        models = options.models if n == 1 else [batched(model, n, Path(folder)) for model in options.models]
-        with compiled_networks(models, kinds, options.jobs) as networks:
+        models = [batched(model, n, Path(folder)) for model in options.models]
+        with compiled_networks(list(zip(models, options.models, strict=True)), kinds, options.jobs, n) as networks:
             for model in models:
                 own = [next(networks) for _ in kinds]
                 for row in rows(model, own, options.repeat, options.queued, options.times):
@@ -106,7 +110,9 @@ def arguments() -> argparse.Namespace:
 
 
 def batched(model: Path, count: int, folder: Path) -> Path:
-    """The model for ``count`` images: its inputs, and shapes of Reshape and Expand that begin with 1."""
+    """The model of one image for ``count``: its inputs, and shapes of Reshape and Expand that begin with 1."""
+    if count == 1:
+        return model
     loaded = onnx.load(model)
     del loaded.graph.value_info[:]
     for value in (*loaded.graph.input, *loaded.graph.output):
@@ -133,16 +139,20 @@ class Network:
     kernels: list[str]
 
 
-def compiled(model: Path, target: str, precision: str, folder: Path, warm: bool) -> Network:
-    """The model, compiled to a file; ``warm``: run once."""
-    if target.startswith(PEER):
+def of_peer(target: str) -> bool:
+    return target.partition(":")[0] in PEERS
+
+
+def compiled(model: Path, single: Path, target: str, precision: str, folder: Path, warm: bool, batch: int) -> Network:
+    """The model, compiled to a file; ``warm``: run once.  ``single`` is the model of one image, which is quantised."""
+    if of_peer(target):
         start = time.perf_counter()
         if warm:  # fills Inductor's cache
-            inductor(model, target, precision)
+            in_torch(model, target, precision)
         return Network(target, precision, model, time.perf_counter() - start, [])
     precision, _, table = precision.partition(" ")
     tuning = {"tuning": table} if table else {"no_tuning": True}
-    source = quantised(model) if precision == "int8" else model
+    source = quantised(single, batch, folder) if precision == "int8" else model
     start = time.perf_counter()  # behind the calibration, which runs the network on the host
     bundle = tenon.compile(source, target=target, precision=stored(precision), **tuning)
     precision += " tuned" * bool(table)
@@ -159,24 +169,31 @@ def stored(precision: str) -> str:
     return "fp32" if precision == "int8" else precision
 
 
-def quantised(model: Path) -> Graph:
-    """The network in 8-bit integers, by ranges of two random samples: right for times only."""
+def quantised(model: Path, batch: int, folder: Path) -> Path:
+    """The network of one image in 8-bit integers, by ranges of two random samples, which is right for times only; then
+    for ``batch`` images."""
     samples = [random_feeds(model) for _ in range(2)]
     searches = {"equalisation": False, "range_search": False, "bias_correction": False}
-    return tenon.quantize(model, samples, scheme="int8", method="min-max", rounding="nearest", **searches).graph
+    made = tenon.quantize(model, samples, scheme="int8", method="min-max", rounding="nearest", **searches)
+    own = Path(tempfile.mkdtemp(dir=folder))
+    made.save(file := own / model.name)
+    return batched(file, batch, own)
 
 
 @contextmanager
-def compiled_networks(models: Iterable[Path], kinds: list[tuple[str, str]], jobs: int) -> Iterator[Iterator[Network]]:
-    """Every model for every target and precision, in a folder that is removed afterwards."""
-    work = [(model, *kind) for model in models for kind in kinds]
+def compiled_networks(
+    models: Iterable[tuple[Path, Path]], kinds: list[tuple[str, str]], jobs: int, batch: int
+) -> Iterator[Iterator[Network]]:
+    """Every model for every target and precision, in a folder that is removed afterwards; ``models`` are those to
+    measure, and for one image."""
+    work = [(*model, *kind) for model in models for kind in kinds]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if jobs == 1:
-            yield (compiled(*each, folder, warm=False) for each in work)
+            yield (compiled(*each, folder, warm=False, batch=batch) for each in work)
             return
         with ProcessPoolExecutor(jobs) as pool:
-            futures = [pool.submit(compiled, *each, folder, warm=True) for each in work]
+            futures = [pool.submit(compiled, *each, folder, warm=True, batch=batch) for each in work]
             networks = [future.result() for future in futures]
         yield iter(networks)
 
@@ -228,7 +245,8 @@ def rows(model: Path, networks: list[Network], repeat: int, queued: int, times_o
     without = times_without_copies(networks, contenders, queued)
     return [
         f"| {model.stem} | {network.target} {network.precision} | {network.seconds:.1f} | {first[i]:.2f} | "
-        f"{median(times[i]):.3f} | {min(times[i]):.3f} | {without[i]} | {difference(answers[i], answers[0]):.1e} |"
+        f"{median(times[i]):.3f} | {min(times[i]):.3f} | {' | '.join(without[i])} | "
+        f"{difference(answers[i], answers[0]):.1e} |"
         for i, network in enumerate(networks)
     ]
 
@@ -268,28 +286,29 @@ class Opened:
 
 
 def opened(network: Network) -> Contender:
-    if network.target.startswith(PEER):
-        return inductor(network.file, network.target, network.precision)
+    if of_peer(network.target):
+        return in_torch(network.file, network.target, network.precision)
     return Opened(tenon.open(network.file))
 
 
-def inductor(model: Path, target: str, precision: str) -> Contender:
+def in_torch(model: Path, target: str, precision: str) -> Contender:
     sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
-    from inductor import Inductor
+    from inductor import EAGER, Inductor
 
-    return Inductor(model, precision, random_feeds(model), target.partition(":")[2] or "default")
+    mode = EAGER if target == "cudnn" else target.partition(":")[2] or "default"
+    return Inductor(model, precision, random_feeds(model), mode)
 
 
-def times_without_copies(networks: list[Network], contenders: list[Contender], count: int) -> list[str]:
-    """The least of five times of each, in milliseconds, which alternate; "" where there is none."""
-    queues = [n.target.startswith(("cuda", PEER)) and count > 0 for n in networks]
-    least = [float("inf")] * len(networks)
-    for _ in range(5):
+def times_without_copies(networks: list[Network], contenders: list[Contender], count: int) -> list[tuple[str, str]]:
+    """The median and the least of nine times of each, in milliseconds, which alternate; "" where there is none."""
+    queues = [(n.target.startswith("cuda") or of_peer(n.target)) and count > 0 for n in networks]
+    times = [list[float]() for _ in networks]
+    for _ in range(9):
         for i, contender in enumerate(contenders):
             if queues[i]:
                 contender.queued(count // 10 + 1)
-                least[i] = min(least[i], contender.queued(count))
-    return [f"{ms:.3f}" if queues[i] else "" for i, ms in enumerate(least)]
+                times[i].append(contender.queued(count))
+    return [(f"{median(own):.3f}", f"{min(own):.3f}") if own else ("", "") for own in times]
 
 
 def random_feeds(model: Path) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""An ONNX model of the zoo in PyTorch, compiled by Inductor and recorded as one CUDA graph."""
+"""An ONNX model of the zoo in PyTorch, compiled by Inductor or not, and recorded as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import onnx
 import torch
 from onnx_in_torch import OnnxModule
 
+EAGER = "eager"  # in place of a mode of torch.compile: operators one by one, images and weights channels last
+
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Inductor:
-    """Runs a model with one input; ``mode`` is torch.compile's, e.g. "max-autotune-no-cudagraphs".
+    """Runs a model with one input; ``mode`` is torch.compile's, e.g. "max-autotune-no-cudagraphs", or ``EAGER``.
 
     fp32 multiplies without TF32; cuDNN measures its algorithms.  The graph holds no copies from or to the host.
     """
@@ -27,8 +29,13 @@ class Inductor:
         example = torch.from_numpy(*feeds.values()).to(self.kind)
         module = OnnxModule(onnx.load(model)).eval().to(self.kind)
         exported = torch.export.export(module, (example,), strict=False).module().cuda()
-        self.network = network = torch.compile(exported, mode=mode)  # holds the weights that the graph reads
         self.input = example.cuda()
+        if mode == EAGER:
+            network = exported.to(memory_format=torch.channels_last)
+            self.input = self.input.to(memory_format=torch.channels_last)
+        else:
+            network = torch.compile(exported, mode=mode)
+        self.network = network  # holds the weights that the graph reads
         self.graph = torch.cuda.CUDAGraph()
         with torch.no_grad():
             side = torch.cuda.Stream()
