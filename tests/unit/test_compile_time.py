@@ -216,7 +216,7 @@ def test_barriers_equal_the_quadratic_search(grid: bool) -> None:
         parts, since, expected = made_calls(30, seed), list[WorkDivision](), list[bool]()
         for part in parts:
             earlier = [p for p in since if grid or part.slices or p.slices]
-            expected.append(any(threads._depends(part.call, p.call) for p in earlier))
+            expected.append(any(threads.depends(part.call, p.call) for p in earlier))
             since = [part] if expected[-1] else [*since, part]
         assert list(threads.barriers(parts, grid=grid)) == expected
         assert 0 < sum(expected) < len(expected)

@@ -167,7 +167,7 @@ class _Since:
 
     def conflicts(self, call: Call) -> bool:
         """Does the call depend on one of them?  They are looked at one by one only if it touches their bytes."""
-        return self._meets(call) and any(_depends(call, earlier) for earlier in self.calls)
+        return self._meets(call) and any(depends(call, earlier) for earlier in self.calls)
 
     def _meets(self, call: Call) -> bool:
         for buffer, place in _arguments(call):
@@ -210,8 +210,11 @@ def _overlap(a: Buffer, p: Place, b: Buffer, q: Place) -> bool:
     return p.region == q.region and first_p < end_q and first_q < end_p
 
 
-def _depends(later: Call, earlier: Call) -> bool:
-    """Does one write what the other reads or writes?  Clearing a halo and filling its inside do not conflict."""
+def depends(later: Call, earlier: Call) -> bool:
+    """Whether one writes what the other reads or writes, in the same iteration of the loops around both.
+
+    Clearing a halo and filling its inside do not conflict.
+    """
     clears = later.clears or earlier.clears
     for a, p in _arguments(later):
         for b, q in _arguments(earlier):

@@ -41,6 +41,8 @@
   F(EventRecordWithFlags, (void *event, void *stream, unsigned flags)) \
   F(EventElapsedTime, (float *milliseconds, void *start, void *end)) \
   F(StreamBeginCapture_v2, (void *stream, int mode)) \
+  F(StreamGetCaptureInfo_v2, (void *stream, int *status, uint64_t *id, void **graph, void *const **last, size_t *count)) \
+  F(StreamUpdateCaptureDependencies, (void *stream, void **last, size_t count, unsigned flags)) \
   F(StreamEndCapture, (void *stream, void **graph)) \
   F(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) \
   F(GraphDestroy, (void *graph)) \

@@ -4,6 +4,7 @@ enum { CUDA_ERROR_LOG = 5, CUDA_ERROR_LOG_SIZE = 6, CUDA_PTX = 1, CUDA_NON_BLOCK
 enum { CUDA_NO_MEMORY = 2, CUDA_NO_BINARY = 209, CUDA_INVALID_PTX = 218, CUDA_NEWER_PTX = 222 };
 enum { CUDA_LARGEST_GROUP = 0, CUDA_SHARED_BYTES = 8 }; /* attributes of kernels */
 enum { CUDA_UNITS = 16, CUDA_MAJOR = 75, CUDA_MINOR = 76 };
+enum { CUDA_BEHIND_THESE_ONLY = 1 }; /* what is recorded next */
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
 static const size_t CUDA_IDLE = SIZE_MAX; /* the slot of the time until the next command */
 
@@ -12,6 +13,12 @@ typedef struct {
   void *event;
   size_t slot;
 } CudaStamp;
+
+/* Of a graph while launches are recorded that do not all wait for those before: the nodes of the steps, what they
+   stand behind (NULL: nothing), and room for those that one waits for. */
+typedef struct {
+  void **steps, *first, **waited;
+} CudaNodes;
 
 struct DeviceQueue {
   const DeviceNetwork *network;
@@ -25,6 +32,7 @@ struct DeviceQueue {
   void *timed;  /* the graph of a timed run, with its events */
   void *inside; /* that of a run without copies from and to the host */
   void *queued; /* an event behind the last run on a stream of the caller's */
+  CudaNodes nodes;
   CudaStamp *stamps;
   size_t stamp_count, stamp_room, event_count; /* events are kept for the next timed run */
   int stamping;   /* while a timed run is recorded or queued */

@@ -106,6 +106,28 @@ static int cuda_allocate(DeviceQueue *d, const uint8_t *weights) {
   return status ? cuda_failed(status, "allocating memory of the device") : 0;
 }
 
+/* Lets a step that is recorded next wait for what it depends on alone; at last, what follows for all steps. */
+static int cuda_stand_behind(DeviceQueue *d, size_t step) {
+  const DeviceNetwork *n = d->network;
+  const CudaNodes *nodes = &d->nodes;
+  if (!nodes->steps) return 0;
+  size_t count = 0;
+  for (size_t i = step ? n->ends[step - 1] : 0; i < n->ends[step]; i++) nodes->waited[count++] = nodes->steps[n->waited[i]];
+  if (count == 0 && nodes->first) nodes->waited[count++] = nodes->first;
+  return cu.StreamUpdateCaptureDependencies(d->stream, nodes->waited, count, CUDA_BEHIND_THESE_ONLY);
+}
+
+/* The node that was recorded last; NULL if there is none. */
+static int cuda_last_node(DeviceQueue *d, void **node) {
+  int recording = 0;
+  uint64_t id = 0;
+  void *graph = NULL, *const *last = NULL;
+  size_t count = 0;
+  const int status = cu.StreamGetCaptureInfo_v2(d->stream, &recording, &id, &graph, &last, &count);
+  *node = count ? last[0] : NULL;
+  return status;
+}
+
 static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   const DeviceStep *s = &d->network->steps[step];
   const size_t usual = d->groups[step].group, group = s->threads < usual ? s->threads : usual;
@@ -116,8 +138,11 @@ static int device_launch(DeviceQueue *d, size_t step, const int *iterations) {
   for (unsigned i = 0; i < DEVICE_REGIONS; i++) parameters[next++] = &d->regions[i];
   for (unsigned i = 0; i < s->loops; i++) parameters[next++] = (void *)(uintptr_t)&iterations[i];
   for (unsigned i = 0; i < s->offset_count; i++) parameters[next++] = (void *)(uintptr_t)&offsets[i];
-  return cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, s->shared, d->stream, parameters,
-                         NULL);
+  int status = cuda_stand_behind(d, step);
+  if (status) return status;
+  status = cu.LaunchKernel(d->kernels[step], groups, 1, 1, (unsigned)group, 1, 1, s->shared, d->stream, parameters,
+                           NULL);
+  return status || !d->nodes.steps ? status : cuda_last_node(d, &d->nodes.steps[step]);
 }
 
 /* In a timed run: records an event behind the last command, whose time goes to that slot. */
@@ -142,6 +167,22 @@ static int queue_stamp(DeviceQueue *d, size_t slot) {
                            : cu.EventRecordWithFlags(stamp->event, d->stream, CUDA_EXTERNAL_EVENT);
 }
 
+/* Records launches which wait for those alone on which they depend; in a timed run they follow each other. */
+static int cuda_launch_apart(DeviceQueue *d) {
+  const DeviceNetwork *n = d->network;
+  CudaNodes *nodes = &d->nodes;
+  if (!n->waited || d->stamping) return n->launch(d);
+  nodes->steps = calloc(2 * n->step_count + 1, sizeof *nodes->steps);
+  if (!nodes->steps) return device_failed(DEVICE_NO_MEMORY, "out of memory");
+  nodes->waited = nodes->steps + n->step_count;
+  int status = cuda_last_node(d, &nodes->first);
+  if (status == 0) status = n->launch(d);
+  if (status == 0) status = cuda_stand_behind(d, n->step_count);
+  free(nodes->steps);
+  nodes->steps = NULL;
+  return status;
+}
+
 /* Queues one run. */
 static int cuda_enqueue(DeviceQueue *d) {
   const DeviceNetwork *n = d->network;
@@ -152,7 +193,7 @@ static int cuda_enqueue(DeviceQueue *d) {
     if (p->size) status = cu.MemcpyHtoDAsync_v2(ports + p->offset, d->ports + p->offset, p->size, d->stream);
   }
   if (status == 0) status = queue_stamp(d, DEVICE_UPLOAD);
-  if (status == 0) status = n->launch(d);
+  if (status == 0) status = cuda_launch_apart(d);
   for (size_t i = 0; status == 0 && i < n->output_count; i++) {
     const DevicePort *p = &n->outputs[i];
     if (p->size) status = cu.MemcpyDtoHAsync_v2(d->ports + p->offset, ports + p->offset, p->size, d->stream);
@@ -162,7 +203,7 @@ static int cuda_enqueue(DeviceQueue *d) {
 
 /* Queues the kernels alone. */
 static int cuda_enqueue_inside(DeviceQueue *d) {
-  return d->network->launch(d);
+  return cuda_launch_apart(d);
 }
 
 /* Records what a function queues as a graph. */

@@ -70,6 +70,8 @@ typedef struct {
   int (*check)(const uint8_t *tensors); /* 0 if the sizes among the inputs are in their ranges; NULL: there are none */
   const DeviceBinding *bindings; /* of each step, in languages without pointers */
   const DeviceOperand *operands;
+  const size_t *waited; /* the steps that each one waits for, and those that nothing waits for (CUDA); NULL: all do */
+  const size_t *ends;   /* where those of each step end there, and at last all */
 } DeviceNetwork;
 
 static char device_message[2048];

@@ -30,6 +30,7 @@ LANGUAGE = DeviceLanguage(
     host=("device_text.c", "cuda_api.c", "cuda_device.c", "device_groups.c", "cuda_queue.c", "cuda_streams.c"),
     reads="cuda_reads.c",
     streams=True,
+    graphs=True,
     embedded=lambda text, _: quoted_text(ptx(text)),
 )
 BACKEND: Backend = DeviceBackend(LANGUAGE, spaces=SPACES | {"cluster"}, loops=LOOPS | {"cluster"})

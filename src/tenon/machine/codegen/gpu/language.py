@@ -22,7 +22,8 @@ class DeviceLanguage:
     many threads a block has, ``clusters`` how many blocks a cluster.  More than ``declared`` bytes of such arrays are
     parts of one, ``stated``, whose bytes the host states.  ``aligned`` says of an address that it is a multiple of 16.
     ``reads`` is the file with the function that reads a number between launches; "" where the host cannot wait for one.
-    ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.
+    ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.  ``graphs``:
+    launches are nodes of a graph, which says what each waits for.
     """
 
     name: Literal["opencl", "cuda", "vulkan", "webgpu"]
@@ -45,3 +46,4 @@ class DeviceLanguage:
     aligned: str = ""
     reads: str = ""
     streams: bool = False
+    graphs: bool = False

@@ -13,6 +13,7 @@ from tenon.machine.codegen.backend import Backend, KernelLaunch, SourceFile, Tex
 from tenon.machine.codegen.gpu.entry_kernels import EntryKernel, EntryKernels, stated_bytes
 from tenon.machine.codegen.gpu.entry_points import entry_points
 from tenon.machine.codegen.gpu.language import DeviceLanguage
+from tenon.machine.codegen.gpu.launch_order import order_tables
 from tenon.machine.codegen.gpu.launches import (
     check_function,
     counted_calls,
@@ -214,16 +215,19 @@ def _network(
     counts = f"{len(steps)}, {len(program.inputs)}, {len(program.outputs)}"
     launch = f"{name}_launch, {int(reads_numbers(program))}, {f'{name}_checked' if checks else 'NULL'}"
     bound = f"{name}_bindings, {name}_operands" if tables else "NULL, NULL"
+    order = order_tables(program) if language.graphs else []
+    waits = f"{name}_waited, {name}_ends" if order else "NULL, NULL"
     return [
         _table("DeviceStep", f"{name}_steps", [*rows, '{"", 0, 0, 0, "", 0, 0, 0, 0}']),
         _table("int", f"{name}_offsets", [*map(str, offsets), "0"]),
         _table("DevicePort", f"{name}_inputs", _ports(program.inputs)),
         _table("DevicePort", f"{name}_outputs", _ports(program.outputs)),
         *tables,
+        *order,
         *launch_function(program),
         *check_function(name, checks),
         f"static const DeviceNetwork {name}_network = {{",
-        f"  {name}_steps, {name}_offsets, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound},",
+        f"  {name}_steps, {name}_offsets, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound}, {waits},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
         f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
