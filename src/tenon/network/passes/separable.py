@@ -19,6 +19,7 @@ from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_product import ADDED
 from tenon.network.ops.separable import SeparableConv
 from tenon.network.passes.base import Match, Pass, Result, Rule, rules
+from tenon.network.passes.neighbours import neighbours
 from tenon.network.passes.patterns import IsOp
 
 
@@ -139,9 +140,10 @@ def separable(machine: Machine) -> Pass:
 
     integers = [Rule("join_integers", IsOp("*"), join_integers)] * (machine.launch is not None)
     return rules(
-        "join depthwise and 1x1 convolutions",
+        "join convolutions",
         Rule("join_separable", IsOp("*"), join_separable),
         *integers,
+        *neighbours(machine),
         level=2,
         ensures="results of depthwise convolutions that only a 1x1 convolution reads are not stored as a whole",
     )
