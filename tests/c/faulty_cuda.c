@@ -34,6 +34,8 @@ typedef struct {
 } Graph;
 
 static Graph *recording;
+static void *behind[MOST]; /* the nodes that the next one waits for: numbers from 1 */
+static size_t behind_count;
 static char object;
 static const char code[] = "code of the GPU";
 static int lost;
@@ -54,9 +56,20 @@ static void called(const char *format, ...) {
 /* The streams of a program are small numbers or objects of the driver's. */
 static long number(void *stream) { return stream == &object ? -1 : (long)(intptr_t)stream; }
 
+static void add_node(Command made) {
+  recording->commands[recording->count++] = made;
+  if (*given("TEST_CUDA_NODES")) {
+    called("node %d behind", recording->count);
+    for (size_t i = 0; i < behind_count; i++) called(" %ld", number(behind[i]));
+    called("\n");
+  }
+  behind[0] = (void *)(intptr_t)recording->count;
+  behind_count = 1;
+}
+
 static int command(uint64_t to, uint64_t from, size_t size) {
   const Command made = {(uint8_t *)(uintptr_t)to, (uint8_t *)(uintptr_t)from, size};
-  if (recording && recording->count < MOST) recording->commands[recording->count++] = made;
+  if (recording && recording->count < MOST) add_node(made);
   else memcpy(made.to, made.from, size);
   return 0;
 }
@@ -111,7 +124,19 @@ DEFINE(MemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t size, void *strea
 DEFINE(EventCreate, (void **event, unsigned flags)) { return *event = &object, 0; }
 DEFINE(EventRecord, (void *event, void *stream)) { return called("record %ld\n", number(stream)), 0; }
 DEFINE(StreamWaitEvent, (void *stream, void *event, unsigned flags)) { return called("wait %ld\n", number(stream)), 0; }
-DEFINE(StreamBeginCapture_v2, (void *stream, int mode)) { return recording = calloc(1, sizeof *recording), 0; }
+DEFINE(StreamBeginCapture_v2, (void *stream, int mode)) {
+  behind_count = 0;
+  return recording = calloc(1, sizeof *recording), 0;
+}
+DEFINE(StreamGetCaptureInfo_v2, (void *stream, int *status, uint64_t *id, void **graph, void *const **last,
+                                 size_t *count)) {
+  return *last = behind, *count = behind_count, 0;
+}
+DEFINE(StreamUpdateCaptureDependencies, (void *stream, void **last, size_t count, unsigned flags)) {
+  if (flags != 1) return 1;
+  memcpy(behind, last, count * sizeof *last);
+  return behind_count = count, 0;
+}
 DEFINE(StreamEndCapture, (void *stream, void **graph)) { return *graph = recording, recording = NULL, 0; }
 DEFINE(GraphInstantiateWithFlags, (void **launched, void *graph, uint64_t flags)) { return *launched = graph, 0; }
 DEFINE(GraphExecDestroy, (void *launched)) { return free(launched), 0; }

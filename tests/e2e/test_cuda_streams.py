@@ -22,6 +22,7 @@ from gpu_devices import needs_compiler, why_not
 from gpu_faults import StandIn, faulty_cuda
 from onnx_models import model, node
 from tenon.errors import InputError
+from tenon.machine.codegen.gpu.launch_order import waited_for
 from tenon.runtime.bundle.writer import save_container
 
 Run = Callable[..., list[str]]
@@ -75,6 +76,21 @@ def test_a_lost_device_is_one_message_and_the_next_run_tries_again(run: Run) -> 
     assert run()[:2] == ["cuda ran y"] * 2
     assert run(fault="lost")[:2] == [lost, "cuda ran y"]
     assert run(fault="lost for good")[:2] == [lost, lost]
+
+
+def test_launches_of_a_graph_wait_for_what_they_depend_on(place: Path, stand_in: StandIn) -> None:
+    nodes = [node("Conv", ["x", "v"], ["a"]), node("Softmax", ["a"], ["b"], axis=1), node("Conv", ["a", "v"], ["c"])]
+    content = model(nodes, {"x": [1, 16, 12, 12]}, ["b", "c"], {"v": np.ones((16, 16, 1, 1), np.float32)})
+    bundle = tenon.compile(content.SerializeToString(), target="cuda", no_tuning=True)
+    save_container(place / "branches.tenon", [bundle])
+    kernel = (place / "kernel").read_text()
+    said = stand_in.run(place / "branches.tenon", "cuda", 1, {}, kernel=kernel, nodes="1")
+    behind = [line.split(" behind")[1].split() for line in said if line.startswith("node")]
+    *before, last = waited_for(bundle.program)
+    steps = len(bundle.program.calls)
+    expected = [[], *([str(number + 2) for number in own] or ["1"] for own in before)]  # behind the copy of the input
+    assert behind[: steps + 1] == expected
+    assert behind[steps + 1] == [str(number + 2) for number in last]  # the copy of the first output: behind all
 
 
 def test_code_of_the_gpu_is_kept(run: Run, tmp_path: Path) -> None:
