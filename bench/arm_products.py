@@ -2,13 +2,14 @@
 """Instructions of matrix products on Arm, ours beside KleidiAI's and XNNPACK's, counted by QEMU.
 
     python bench/arm_products.py [--kleidiai FOLDER] [--xnnpack FOLDER] [--size ROWS:INPUTS:COLUMNS ...]
-                                 [--kind NAME ...] [--rows] [--stride N] [--functions]
+                                 [--kind NAME ...] [--rows] [--both] [--stride N] [--functions]
 
 Ours are 1x1 convolutions of images with ROWS positions, compiled for the target of the kind: "product" has the kernel,
 bias and clamping (of bytes also requantisation) included, and "all" what reorders the images at the network's edges,
 too, which a network does once.  With --stride they read every Nth position of an image with N times as many.  With
 --rows they are products of matrices in rows, as KleidiAI's; SME's put these rows
-side by side, which "product" includes.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
+side by side, which "product" includes.  With --both the right matrix is an input, too, as in attention: KleidiAI
+packs that as well, which is not counted.  KleidiAI (a clone of github.com/ARM-software/kleidiai) multiplies matrices in
 rows: "product" has its kernel, and "all" also the packing of the left matrix, which each product needs but those of one
 row ("sme-row-f32" and others, for --rows --size 1:...).  Its int8
 kernels by I8MM make f32 of f32.  Of weights in blocks of four bits both make f32 of f32: "all" includes the rounding of
@@ -230,6 +231,14 @@ def matrices(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
     return _model(node, tensors, kind, ([rows, inputs], [rows, columns]))
 
 
+def factors(rows: int, inputs: int, columns: int) -> bytes:
+    """A product of two matrices that are inputs."""
+    shapes = {"x": [rows, inputs], "w": [inputs, columns], "y": [rows, columns]}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    made = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "product", values[:2], values[2:])
+    return bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+
+
 def _model(node: object, tensors: Mapping[str, object], kind: int, shapes: tuple[list[int], list[int]]) -> bytes:
     made = helper.make_graph(
         [node],
@@ -242,20 +251,25 @@ def _model(node: object, tensors: Mapping[str, object], kind: int, shapes: tuple
     return bytes(model.SerializeToString())
 
 
-def ours(kind: Kind, size: tuple[int, int, int], in_rows: bool, stride: int) -> tuple[int, int, Mapping[str, int]]:
+def ours(
+    kind: Kind, size: tuple[int, int, int], in_rows: bool, stride: int, both: bool
+) -> tuple[int, int, Mapping[str, int]]:
     """Instructions of the product and of all, and those of each function."""
-    rows, inputs, _ = size
+    rows, inputs, columns = size
     quantised, blocks = kind.precision == "int8", kind.precision == "q4_0"
-    in_rows = in_rows or blocks
+    in_rows = in_rows or blocks or both
     precision = "fp32" if quantised or blocks else kind.precision
     given = matrices(*size, quantised) if in_rows else network(*size, quantised, stride)
+    if both:
+        given = factors(*size)
     kept = {"weight_format": "q4_0"} if blocks else {}
     made = tenon.compile(given, target=kind.target, precision=precision, **kept)
     row = find(kind.target)
     row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
     bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))
     x = np.zeros((rows, inputs) if in_rows else (1, inputs, 1, rows * stride), np.int8 if quantised else np.float32)
-    counted = count(bundle, [{"x": x}, {"x": x}])  # the first run asks what the machine has
+    values = {"x": x} | ({"w": np.zeros((inputs, columns), np.float32)} if both else {})
+    counted = count(bundle, [values, values])  # the first run asks what the machine has
     edges = sum(n for name, n in counted.functions.items() if name.startswith(EDGES))
     return counted.instructions[1] - edges, counted.instructions[1], counted.functions
 
@@ -310,6 +324,7 @@ def main() -> int:
     parser.add_argument("--size", action="append", metavar="ROWS:INPUTS:COLUMNS")
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--both", action="store_true")
     parser.add_argument("--stride", type=int, default=1, metavar="N")
     parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
@@ -325,7 +340,7 @@ def main() -> int:
             for text in options.size or SIZES:
                 rows, inputs, columns = map(int, text.split(":"))
                 size = rows, inputs, columns
-                *own, functions = ours(kind, size, options.rows, options.stride)
+                *own, functions = ours(kind, size, options.rows, options.stride, options.both)
                 others = [*(theirs(made, folder, size) if made else (None, None))]
                 others.append(theirs(second, folder, size)[0] if second else None)
                 figures = ["-" if n is None else f"{n / (rows * inputs * columns):.4f}" for n in (*own, *others)]

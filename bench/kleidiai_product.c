@@ -42,6 +42,8 @@ __attribute__((noinline)) void step(int packs, size_t rows, size_t inputs, size_
   }
 #ifdef PACK
 #define LEFT packed
+#elif defined(REQUANTIZED)
+#define LEFT left
 #else
 #define LEFT left, inputs * INPUT
 #endif

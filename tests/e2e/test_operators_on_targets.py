@@ -49,7 +49,7 @@ from tenon.network.ops.conv import Conv as Convolution
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
-from tenon.network.ops.matmul import MatMul
+from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine.device import RemoteBundle
@@ -246,7 +246,7 @@ def matrices_by_outer_products(
         image, weights = (rng.integers(-9, 9, shape).astype(dtype.numpy) for shape in shapes)
         packed = [each.reshape(-1) for each in outer_products.pack(weights, panel_of(c, tile), tile)]
         words = image.reshape(-1) if dtype is F32 else image.reshape(-1).view(np.int32)
-        panels = [np.zeros(panel_bytes(c, tile) // 4, words.dtype)] if rows > 1 else []
+        panels = [np.zeros(size // 4, words.dtype) for size in panel_bytes(c, tile)]
         bias, narrow = rng.integers(-99, 99, outputs).astype(np.float32), dtype is DType.BF16
         before = [words, *packed, *panels, bias, np.zeros(rows * outputs, np.uint16 if narrow else np.float32)]
         after = [each.copy() for each in before]
@@ -298,6 +298,23 @@ def test_single_positions_by_long_vectors(target: str, product: str) -> None:
         unit.kernel(each.kernel)
     assert all(name in unit.text() for name in (product, "ld1rqw", "ld1rd", "ld1rw {z0.s}"))
     assert_equal(records, find(target))
+
+
+@pytest.mark.parametrize("target", OUTER)
+def test_two_tensors_by_outer_products(target: str) -> None:
+    """To the bit: matrices of several heads and of one, rows and columns that are no whole tiles, one row, and an
+    epilogue that the unit does not compute."""
+    skip_without_device(target)
+    row, rng, records = find(target), np.random.default_rng(6), list[Launched]()
+    shapes = ((3, 37, 24), (3, 24, 52)), ((2, 3, 18, 13), (3, 13, 56)), ((2, 1, 40), (2, 40, 72)), ((1, 39), (39, 84))
+    for left, right in shapes:
+        whole = tuple(np.rint(4 * rng.standard_normal(shape)).astype(np.float32) for shape in (left, right))
+        records += recorded(Case(MatMul(), whole, label=f"{left} by {right}"), row.machine)
+    given = tuple(np.rint(4 * rng.standard_normal(shape)).astype(np.float32) for shape in ((37, 24), (24, 48), (48,)))
+    records += recorded(Case(Gemm(alpha=0.5, beta=2.0), given, label="scaled"), row.machine)
+    assert all(each.kernel.name.startswith("outer_factors") for each in records)
+    assert len(records) == len(shapes) + 1
+    assert_equal(records, row)
 
 
 OUTER_GROUPS = {
@@ -495,9 +512,9 @@ def test_bytes_in_rows_of_outer_products(dtype: DType, target: str) -> None:
         q = Requantize("float", least + 131, least, least + 250, dtype, ("factor",))
         kernel = integer_outer_matrices(IntegerConvolution(c, q, (F32,), (single,)), row.machine, tile)
         factors = rng.uniform(0.01, 0.2, 1 if single else 52).astype(np.float32)
-        panel, bias = np.zeros(panel_bytes(c, tile) // 4, np.int32), rng.integers(-99, 99, 52).astype(np.int32)
-        words = image.reshape(-1).view(np.int32)
-        before = [words, *(each.reshape(-1) for each in packed), panel, bias, factors, np.zeros(37 * 52, dtype.numpy)]
+        panels = [np.zeros(size // 4, np.int32) for size in panel_bytes(c, tile)]
+        bias, words = rng.integers(-99, 99, 52).astype(np.int32), image.reshape(-1).view(np.int32)
+        before = [words, *(each.reshape(-1) for each in packed), *panels, bias, factors, np.zeros(37 * 52, dtype.numpy)]
         after = [each.copy() for each in before]
         interpret(kernel, after)
         assert len(np.unique(after[-1])) > 20

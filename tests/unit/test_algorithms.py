@@ -28,7 +28,7 @@ from tenon.machine.isa.dsp import DOT2_I16
 from tenon.machine.isa.helium import DOT16
 from tenon.machine.isa.i8mm import MMLA, MMLA_SIGNED
 from tenon.machine.isa.short_products import MADD_I16
-from tenon.machine.isa.sme import OUTER_I8
+from tenon.machine.isa.sme import OUTER_F32, OUTER_I8
 from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
 from tenon.machine.isa.warpgroups import WGMMA_F16
@@ -75,10 +75,10 @@ def blocks_of_vectors() -> Conv:
     return Conv(x, y, (3, 3), top=1, left=1)
 
 
-def matrices() -> Conv:
+def matrices(dtype: DType = DType.BF16) -> Conv:
     """Two matrices that a run computes."""
-    x, y = (Image(2, n, 1, 9, n, dtype=DType.BF16) for n in (14, 20))
-    return Conv(x, y, bias=False, packed=False, weights=DType.BF16)
+    x, y = (Image(2, n, 1, 9, n, dtype=dtype) for n in (14, 20))
+    return Conv(x, y, bias=False, packed=False, weights=dtype)
 
 
 def rows() -> Conv:
@@ -124,6 +124,7 @@ PROBLEMS: dict[str, Problem] = {
     "integer-inner-products": integers((6, 6)),
     "outer-products": integers((6, 6)),
     "outer-matrices": (rows(),),
+    "outer-factors": (matrices(F32),),
     **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
@@ -143,6 +144,7 @@ UNITS = {
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "product-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
     **dict.fromkeys(("outer-products", "outer-matrices"), (*MACHINE.products, OUTER_I8)),
+    "outer-factors": (*MACHINE.products, OUTER_F32),
     **dict.fromkeys(("integer-widened", "integer-inner-products", "integer-winograd"), (DOT4, DOT4_SIGNED, MADD_I16)),
     **dict.fromkeys(("dots", "dots-depthwise"), (DOT2_I16, DOT16)),
     **dict.fromkeys(("pairs", "pairs-depthwise", "pairs-winograd"), (DOT2_I16,)),

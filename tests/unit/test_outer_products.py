@@ -6,24 +6,30 @@ import itertools
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from check_kernels import check
 from compiled import assembled
 from lowered import make_site, run_site, settle
+from tenon.machine.algorithms.base import Input, Problem, Stage
+from tenon.machine.algorithms.outer_factors import OuterFactors
 from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
+from tenon.machine.algorithms.registry import best
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.conv import Conv as DenseConv
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.outer_matrices import outer_matrices, panel_bytes
 from tenon.machine.kernels.outer_products import OuterTiles, outer_products
+from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
-from tenon.network.graph.types import DType
-from tenon.network.ops.base import Case
+from tenon.network.graph.types import F32, DType
+from tenon.network.ops.base import Case, Site
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
@@ -56,6 +62,56 @@ def test_convolutions_with_operands_are_finished_outside() -> None:
         r'instruction "outer_f32"\(([^;]*);', show(outer_products(DenseConv(x, y), ROW.machine, OuterTiles(1, 1)))
     )
     assert "y[" in instruction
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((3, 37, 24), (3, 24, 52)),
+        ((2, 3, 18, 13), (3, 13, 56)),
+        ((2, 1, 40), (2, 40, 72)),
+        ((1, 2, 9, 8), (5, 2, 8, 32)),
+    ],
+)
+def test_two_tensors(left: tuple[int, ...], right: tuple[int, ...], threads: int) -> None:
+    """The right one is read as it lies; threads share matrices and rows, which is proved."""
+    machine, rng, product = replace(ROW.machine, threads=threads), np.random.default_rng(3), MatMul()
+    arrays = [np.rint(4 * rng.standard_normal(shape)).astype(np.float32) for shape in (left, right)]
+    site = make_site(product, arrays, machine)
+    (step,) = OuterFactors(OuterTiles(2, 2)).lower(*_lowered(product, site), machine)
+    prove(step.kernel)
+    check(show(step.kernel))
+    (result,) = run_site(product, replace(site, algorithm=OuterFactors(OuterTiles(2, 2))), arrays)
+    np.testing.assert_array_equal(result, np.matmul(*arrays))
+
+
+def _lowered(product: MatMul, site: Site) -> tuple[Problem, Sequence[Stage]]:
+    """The problem and its stage."""
+    problem = product.product(site).problem(site)
+    return (problem,), (Stage(problem, None, None, (), Input(0), Input(1)),)
+
+
+def test_two_tensors_are_multiplied_so_where_it_is_estimated_to_be_faster() -> None:
+    """Not of columns that are no whole vectors, and not of f16, which the unit does not multiply."""
+
+    def applies(inner: int, columns: int, dtype: DType = F32) -> bool:
+        x, y = (Image(4, n, 1, 64, n, dtype=dtype) for n in (inner, columns))
+        return isinstance(best((DenseConv(x, y, bias=False, packed=False, weights=dtype),), ROW.machine), OuterFactors)
+
+    assert applies(64, 64)
+    assert not applies(64, 63)
+    assert not applies(64, 64, DType.F16)
+    assert not applies(2, 4)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_panels_of_rows_that_are_no_whole_tiles_are_shared_by_threads(threads: int) -> None:
+    """Each run of rows has a panel of its own."""
+    x, y = (Image(1, n, 1, 37, n) for n in (24, 32))
+    c = DenseConv(x, y, bias=False)
+    assert prove(outer_matrices(c, replace(ROW.machine, threads=threads), OuterTiles(2, 1))) > 0
+    assert len(panel_bytes(c, OuterTiles(2, 1))) == 2
 
 
 @pytest.mark.parametrize("compiler", [("aarch64-linux-gnu-gcc",), ("clang", "--target=aarch64-linux-gnu")])

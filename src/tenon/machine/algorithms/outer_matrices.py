@@ -56,11 +56,11 @@ class OuterMatrices(InOuterTiles):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(problem[0], machine)[:count]]
+        return [cls(tile) for tile in ranked(problem[0], machine)[:count]]
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (c,) = problem
-        return Cost(_time(c, machine, self.tile), weight_bytes(panel_of(c, self.tile)))
+        return Cost(product_time(c, machine, self.tile), weight_bytes(panel_of(c, self.tile)))
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile
@@ -74,18 +74,18 @@ class OuterMatrices(InOuterTiles):
         else:
             kernel, c = outer_matrices(stage.conv, machine, tile), stage.conv
         packed = map(Weights, pack(stage.constant, panel_of(c, tile), tile))
-        panels = [Scratch("panel", panel_bytes(c, tile), per_thread=True)] if panel_bytes(c, tile) else []
+        panels = [Scratch(f"panel{i}", size, per_thread=True) for i, size in enumerate(panel_bytes(c, tile))]
         return [Step(kernel, (left, *packed, *panels, *ends, Output()))]
 
 
 @lru_cache(maxsize=256)
-def _ranked(c: Conv, machine: Machine) -> list[OuterTiles]:
+def ranked(c: Conv, machine: Machine) -> list[OuterTiles]:
     """All blocks that the unit holds, the least time first."""
     able = [OuterTiles(*size) for size in _SIZES if size[1] <= -(-c.padded // SIDE)]
-    return sorted(able, key=lambda tile: _time(c, machine, tile))
+    return sorted(able, key=lambda tile: product_time(c, machine, tile))
 
 
-def _time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
+def product_time(c: Conv, machine: Machine, tile: OuterTiles) -> float:
     """Time of the product, in multiply-adds of a vector."""
     words = c.x.channels * c.x.dtype.bytes / 4
     total = block_time(panel_of(c, tile), machine, tile, c.y.w)

@@ -22,6 +22,7 @@ from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
 from tenon.machine.algorithms.integers import IntegerDepthwise, IntegerDirect
 from tenon.machine.algorithms.matrix_tiled import MatrixTiled
+from tenon.machine.algorithms.outer_factors import OuterFactors
 from tenon.machine.algorithms.outer_matrices import OuterMatrices
 from tenon.machine.algorithms.outer_products import OuterProducts
 from tenon.machine.algorithms.product_blocks import ProductBlocks
@@ -52,6 +53,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     ProductBlocks,
     OuterProducts,
     OuterMatrices,
+    OuterFactors,
     IntegerWidened,
     IntegerInnerProducts,
     IntegerWinograd,
@@ -123,6 +125,7 @@ def best(problem: Problem, machine: Machine) -> Algorithm:
         ProductBlocks,
         OuterProducts,
         OuterMatrices,
+        OuterFactors,
         TileProducts,
         TileMatrices,
         Tiled,

@@ -32,6 +32,7 @@ from tenon.machine.isa.sme_blocks import (
     SIDE,
     OuterBlock,
     OuterEnds,
+    channels_of,
     contiguous,
     finished_row,
     nest,
@@ -111,6 +112,7 @@ def begin(block: OuterBlock, sums: DType) -> list[str]:
         f"mov %[n], #{4 * block.last}",
         "whilelt p2.b, xzr, %[n]",
         "zero {za}",
+        *channels_of(block),
     ]
     if not block.bias:
         return lines
@@ -155,13 +157,13 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
     return lines
 
 
-def _row(ends: OuterEnds, tile: int, count: int) -> list[str]:
+def _row(ends: OuterEnds, tile: int, count: int, predicate: str) -> list[str]:
     if ends.words == 4 and (ends.low, ends.high) == INFINITE:
-        stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, p0, [%[s]]" for k in range(count)]
+        stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, {predicate}, [%[s]]" for k in range(count)]
         return [line for store in stores for line in (store, "add %[s], %[s], %[plane]")]
     lines = [f"mova z{k}.s, p0/m, za{tile}v.s[w12, {k}]" for k in range(count)]
     lines += [f"scvtf z{k}.s, p0/m, z{k}.s" for k in range(count)] if ends.words == 1 else []
-    return [*lines, *finished_row(ends, count)]
+    return [*lines, *finished_row(ends, count, predicate)]
 
 
 def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -178,6 +180,7 @@ def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list
         across = 4 * SIDE * ends.fours * ends.words
         read += [f'[y{i}] "r"((char *)({places[0]}) + {across * i})' for i in range(block.down)]
         read.append(f'[plane] "r"({ends.plane}L)')
+    read += [f'[pitch] "r"({block.pitch}L)'] if block.pitch else []
     read += [f'[step{depth}] "r"({size}L)' for depth, (_, size) in enumerate(loops)]
     read += [f'[whole{depth}] "r"({n * size}L)' for depth, (n, size) in enumerate(loops) if depth]
     return written, read
@@ -187,22 +190,23 @@ def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list
 class OuterWriter:
     """How an extension writes the parts of a block.
 
-    ``begin``: the streaming mode, predicates and the bias in the sums.  ``weights`` loads so many vectors of weights
-    to z16 and on, and ``positions`` those of so many steps to z0 and on where they lie one after the other, which are
-    at most ``most`` of either factor.  ``sums`` takes four rows of a tile to z0 to z3.  ``constants`` are ahead of the
-    results of ends: ``four`` makes those of four channels of a tile of positions, from the first channel and the first
-    vector of results on, and ``row`` stores those of up to four columns of a tile from w12 on.
+    ``begin``: the streaming mode, predicates and the bias in the sums.  ``weights`` loads so many vectors of weights,
+    the second number, from z16 + the first number on, and ``positions`` those of so many steps to z0 and on where they
+    lie one after the other, which are at most ``most`` of either factor.  ``sums`` takes four rows of a tile to z0 to
+    z3.  ``constants`` are ahead of the results of ends: ``four`` makes those of four channels of a tile of positions,
+    from the first channel and the first vector of results on, and ``row`` stores those of up to four columns of a tile
+    from w12 on, of the channels of a predicate.
     """
 
     extension: str
     begin: Callable[[OuterBlock, DType], list[str]]
-    weights: Callable[[int], list[str]]
+    weights: Callable[[int, int], list[str]]
     positions: Callable[[OuterBlock, int], list[str]]
     most: int
     sums: Callable[[int], list[str]]
     constants: Callable[[OuterEnds], list[str]]
     four: Callable[[OuterBlock, OuterEnds, int, int, int], list[str]]
-    row: Callable[[OuterEnds, int, int], list[str]]
+    row: Callable[[OuterEnds, int, int, str], list[str]]
 
     def step(self, block: OuterBlock, product: Product) -> list[str]:
         """A step of a nest of loops: vectors of positions are z0 and so on, ``spread`` for each tile."""
@@ -211,10 +215,21 @@ class OuterWriter:
         for i in range(block.down):
             registers = ", ".join(f"z{i * block.spread + k}.s" for k in range(block.spread))
             lines.append(f"{load} {{{registers}}}, {block.columns(i)}/z, [%[x{i}], %[at], lsl #2]")
-        lines += self.weights(block.vectors)
+        lines += self.weights_of(block, 1)
         for q in range(block.words):
             lines += _products(block, product, range(q, SIDE, block.words), range(q, SIDE, block.spread))
-        return [*lines, f"addvl %[w], %[w], #{block.vectors}"]
+        return lines
+
+    def weights_of(self, block: OuterBlock, count: int) -> list[str]:
+        """The weights of so many steps, and the address of those of the next."""
+        if not block.pitch:
+            return [*self.weights(0, count * block.vectors), f"addvl %[w], %[w], #{count * block.vectors}"]
+        lines = list[str]()
+        for k in range(count):
+            partial = [f"ld1w {{z{SIDE + k}.s}}, p3/z, [%[w], #-8, mul vl]"]
+            lines += partial if block.partial == "p3" else self.weights(k * block.across, block.across)
+            lines.append("add %[w], %[w], %[pitch]")
+        return lines
 
     def steps(self, block: OuterBlock, product: Product, count: int) -> list[str]:
         """The loop over steps, so many at a time, where vectors of positions lie one after the other; ``at`` is their
@@ -222,10 +237,10 @@ class OuterWriter:
         (turns,) = [n for n, _ in block.loops if n > 1]
         down, across = block.down, block.across
         lines = ["mov %[at], %[x0]", f"mov %[turn0], #{turns // count}", "1:"]
-        lines += [*self.positions(block, count), *self.weights(count * across)]
+        lines += [*self.positions(block, count), *self.weights_of(block, count)]
         for k in range(count):
             lines += _products(block, product, range(k * across, SIDE), range(k * down, SIDE))
-        lines += [f"addvl %[at], %[at], #{count * down}", f"addvl %[w], %[w], #{count * across}"]
+        lines.append(f"addvl %[at], %[at], #{count * down}")
         return [*lines, "subs %[turn0], %[turn0], #1", "b.ne 1b"]
 
     def stores(self, block: OuterBlock) -> list[str]:
@@ -273,7 +288,10 @@ class OuterWriter:
                 lines.append(f"add %[s], %[y{i}], #{SIDE * ends.words * j}")
                 count = block.last if i == block.down - 1 else SIDE
                 for first in range(0, count, 4):
-                    lines += [f"mov w12, #{first}", *self.row(ends, block.tile(i, j), min(4, count - first))]
+                    lines += [
+                        f"mov w12, #{first}",
+                        *self.row(ends, block.tile(i, j), min(4, count - first), block.partial),
+                    ]
         return lines
 
 
@@ -316,8 +334,8 @@ def block_text(
     ]
 
 
-def _weights(count: int) -> list[str]:
-    return [f"ld1w {{z{SIDE + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]" for k in range(count)]
+def _weights(first: int, count: int) -> list[str]:
+    return [f"ld1w {{z{SIDE + first + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]" for k in range(count)]
 
 
 def _positions(block: OuterBlock, count: int) -> list[str]:

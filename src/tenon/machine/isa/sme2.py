@@ -81,8 +81,8 @@ def _begin(block: OuterBlock, sums: DType) -> list[str]:
     return [smstart, "ptrue pn8.s", *rest]
 
 
-def _weights(count: int) -> list[str]:
-    return load(SIDE, count, "w", -8)
+def _weights(first: int, count: int) -> list[str]:
+    return load(SIDE + first, count, "w", -8)
 
 
 def _positions(block: OuterBlock, count: int) -> list[str]:
@@ -133,11 +133,11 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
     return lines
 
 
-def _row(ends: OuterEnds, tile: int, count: int) -> list[str]:
+def _row(ends: OuterEnds, tile: int, count: int, predicate: str) -> list[str]:
     """Four columns of a tile at a time, of which ``count`` are stored."""
     lines = [f"mova {four(0)}, za{tile}v.s[w12, 0:3]"]
     lines += [f"scvtf {four(0)}, {four(0)}"] if ends.words == 1 else []
-    return [*lines, *finished_row(ends, count)]
+    return [*lines, *finished_row(ends, count, predicate)]
 
 
 _WRITER = OuterWriter("sme2", _begin, _weights, _positions, 16, _sums, _constants, _four, _row)

@@ -39,7 +39,9 @@ class OuterBlock:
     The last tile of positions has ``last`` of them, the others 16.  A step multiplies ``words`` words of a position,
     and positions lie ``spread`` words apart: 1, 2 or 4.  ``bias``: sums begin with that of their channels instead of
     zero.  ``ends`` say how sums become results; None: they are stored.  ``loops`` are (iterations, bytes of the image
-    from one to the next), outermost first.  Weights lie in the order of the steps: vectors [tiles of channels][words].
+    from one to the next), outermost first.  Weights lie in the order of the steps: vectors [tiles of channels][words];
+    with a ``pitch`` they are rows of a matrix so many bytes apart, a word of each channel, of which the last tile has
+    ``channels``.
     """
 
     down: int
@@ -50,18 +52,20 @@ class OuterBlock:
     bias: int
     ends: OuterEnds | None = None
     loops: tuple[tuple[int, int], ...] = ()
+    pitch: int = 0
+    channels: int = SIDE
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> OuterBlock:
         """The inverse of ``numbers``."""
-        down, last, across, words, spread, bias, *rest = numbers
+        down, last, across, words, spread, bias, pitch, channels, *rest = numbers
         ends, loops = OuterEnds(*rest[: OuterEnds.COUNT]), rest[OuterEnds.COUNT :]
         pairs = tuple(zip(loops[::2], loops[1::2], strict=True))
-        return cls(down, last, across, words, spread, bias, ends if ends.words else None, pairs)
+        return cls(down, last, across, words, spread, bias, ends if ends.words else None, pairs, pitch, channels)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        fields = self.down, self.last, self.across, self.words, self.spread, self.bias
+        fields = self.down, self.last, self.across, self.words, self.spread, self.bias, self.pitch, self.channels
         ends = (0,) * OuterEnds.COUNT if self.ends is None else astuple(self.ends)
         return (*fields, *ends, *(n for loop in self.loops for n in loop))
 
@@ -73,6 +77,11 @@ class OuterBlock:
     def vectors(self) -> int:
         """Vectors of weights of a step."""
         return self.across * self.words
+
+    @property
+    def partial(self) -> str:
+        """The predicate of the channels of the only tile, where these are not all."""
+        return "p3" if self.channels < SIDE else "p0"
 
     def tile(self, i: int, j: int) -> int:
         """The tile of the ``i``-th positions by the ``j``-th channels."""
@@ -135,7 +144,12 @@ def stores_of(ends: OuterEnds) -> str:
     return {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
 
 
-def finished_row(ends: OuterEnds, count: int) -> list[str]:
+def channels_of(block: OuterBlock) -> list[str]:
+    """The predicate of the channels of a tile that is not full."""
+    return [f"mov %[n], #{block.channels}", "whilelt p3.s, xzr, %[n]"] if block.channels < SIDE else []
+
+
+def finished_row(ends: OuterEnds, count: int, predicate: str) -> list[str]:
     """So many columns of a tile in z0 and so on, in f32: the results of sixteen channels each, stored."""
-    stores = [f"{stores_of(ends)} {{z{k}.s}}, p0, [%[s]]" for k in range(count)]
+    stores = [f"{stores_of(ends)} {{z{k}.s}}, {predicate}, [%[s]]" for k in range(count)]
     return [*finished(ends, range(count)), *(line for each in stores for line in (each, "add %[s], %[s], %[plane]"))]

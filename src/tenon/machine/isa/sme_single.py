@@ -15,6 +15,7 @@ from tenon.machine.isa.sme_blocks import (
     SIDE,
     OuterBlock,
     OuterEnds,
+    channels_of,
     finished,
     nest,
     spread,
@@ -54,6 +55,21 @@ class _Single:
         return lines
 
     def weights(self, count: int, *, by_words: bool) -> list[str]:
+        """So many vectors of weights, and the address of the next."""
+        if self.block.pitch:
+            return [line for step in range(count // self.block.across) for line in self.matrix_row(step)]
+        return [*self.packed(count, by_words=by_words), f"addvl %[w], %[w], #{count}"]
+
+    def matrix_row(self, step: int) -> list[str]:
+        first, across = SIDE + step * self.block.across, self.block.across
+        if self.together:
+            loads = [f"ld1w {{z{first}.s-z{first + 3}.s}}, pn8/z, [%[w], #-8, mul vl]"]
+        else:
+            each = enumerate(["p0"] * (across - 1) + [self.block.partial])
+            loads = [f"ld1w {{z{first + j}.s}}, {predicate}/z, [%[w], #{j - 8}, mul vl]" for j, predicate in each]
+        return [*loads, "add %[w], %[w], %[pitch]"]
+
+    def packed(self, count: int, *, by_words: bool) -> list[str]:
         if not self.together:
             return [f"ld1w {{z{SIDE + k}.s}}, p0/z, [%[w], #{k - 8}, mul vl]" for k in range(count)]
         lines = list[str]()
@@ -71,14 +87,13 @@ class _Single:
             for x in range(times):
                 lines.append(f"ld1rqw {{z{x}.s}}, p0/z, [%[at], #{16 * x}]")
                 lines += self.weights(_CHUNK * block.across, by_words=True)
-                lines += [f"addvl %[w], %[w], #{_CHUNK * block.across}"]
                 lines += self.products(x, _CHUNK, by_words=True)
             return [*lines, f"add %[at], %[at], #{16 * times}", "subs %[turn0], %[turn0], #1", "b.ne 1b"]
         load = {1: "ld1rw {z0.s}", 2: "ld1rd {z0.d}", 4: "ld1rqw {z0.s}"}[block.words]
         step = ["add %[n], %[x0], %[at], lsl #2", f"{load}, p0/z, [%[n]]"]
         step += self.weights(block.vectors, by_words=False)
         step += self.products(0, block.words, by_words=False)
-        return nest(block, [*step, f"addvl %[w], %[w], #{block.vectors}"])
+        return nest(block, step)
 
     def pieces(self, register: int, channels: int, store: str, apart: str) -> list[str]:
         """Stores of so many channels of a vector each."""
@@ -90,7 +105,8 @@ class _Single:
         return lines
 
     def results(self, ends: OuterEnds) -> list[str]:
-        channels = SIDE if ends.in_rows else 4 * ends.fours
+        channels = self.block.channels if ends.in_rows else 4 * ends.fours
+        whole = SIDE if ends.in_rows else channels
         lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high), f"mov %[n], #{channels}", "whilelt p1.s, xzr, %[n]"]
         if ends.words == 1:
             lines += spread(ONES, 0x4B400000)
@@ -102,12 +118,12 @@ class _Single:
                 lines += [] if ends.single else [f"ld1w {{z{FACTOR}.s}}, p0/z, [%[q], #{j}, mul vl]"]
                 lines.append(f"scvtf z{own}.s, p0/m, z{own}.s")
             apart = f"#{SIDE * ends.words}" if ends.in_rows else "%[plane]"
-            lines += [*finished(ends, [own]), *self.pieces(own, channels, stores_of(ends), apart)]
+            lines += [*finished(ends, [own]), *self.pieces(own, whole, stores_of(ends), apart)]
         return lines
 
     def lines(self) -> list[str]:
         across = range(self.block.across)
-        lines = ["smstart", "ptrue p0.b"]
+        lines = ["smstart", "ptrue p0.b", *channels_of(self.block)]
         if self.block.bias:
             lines += [f"ld1w {{z{_SUMS + j}.s}}, p0/z, [%[b], #{j}, mul vl]" for j in across]
         else:

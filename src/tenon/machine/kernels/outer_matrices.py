@@ -48,11 +48,22 @@ def supported(c: Conv, machine: Machine) -> bool:
     return whole and outer_products.supported(panel_of(c, OuterTiles(1, 1)), machine)
 
 
-def panel_bytes(c: Conv, tile: OuterTiles) -> int:
-    """Bytes of the panel, of whole sixteens of words; 0 where there is one row, whose words are side by side."""
-    if c.y.w == 1:
-        return 0
-    return -(-_words(c) // SIDE) * SIDE * SIDE * tile.down * 4
+def row_runs(c: Conv, tile: OuterTiles) -> list[tuple[int, int, int]]:
+    """(first row, times, rows) of the loops over panels."""
+    return segments(c.y.w, SIDE * tile.down)
+
+
+def panel_bytes(c: Conv, tile: OuterTiles) -> list[int]:
+    """Bytes of the panels, of whole sixteens of words: one for each of ``row_runs``, which threads share in different
+    ways; none where there is one row, whose words are side by side."""
+    size = -(-_words(c) // SIDE) * SIDE * SIDE * tile.down * 4
+    return [size] * (len(row_runs(c, tile)) if c.y.w > 1 else 0)
+
+
+def panel_params(k: Builder, c: Conv, tile: OuterTiles) -> list[Tensor]:
+    """The panels as images of words."""
+    shape = 1, -(-_words(c) // SIDE) * SIDE, 1, SIDE * tile.down
+    return [k.param("p", *shape, dtype=types_of(c)[0], scratch=True) for _ in panel_bytes(c, tile)]
 
 
 def _words(c: Conv) -> int:
@@ -61,45 +72,45 @@ def _words(c: Conv) -> int:
 
 @lru_cache(maxsize=512)
 def outer_matrices(c: Conv, machine: Machine, tile: OuterTiles) -> Kernel:
-    """Parameters: x, the packed weights of each cut, the panel (scratch) of several rows, bias (padded), mask when
+    """Parameters: x, the packed weights of each cut, the panels of ``panel_bytes`` (scratch), bias (padded), mask when
     ``clear``, operands, y."""
     k = Builder(f"outer_rows_{c.y.w}x{c.x.channels}x{c.y.channels}", f"{described(c)}, in rows; {about(tile)}")
-    x, ws, panel = _factors(k, c, tile)
-    return _rows(float_context(k, panel_of(c, tile), machine, panel), (c, x, ws), tile)
+    x, ws, own = _factors(k, c, tile)
+    return _rows(float_context(k, panel_of(c, tile), machine, own[0]), (c, x, ws, own), tile)
 
 
 @lru_cache(maxsize=512)
 def integer_outer_matrices(s: IntegerConv, machine: Machine, tile: OuterTiles) -> Kernel:
-    """Parameters: as of ``outer_matrices``, after the panel those of ``kernels.outer_products``."""
+    """Parameters: as of ``outer_matrices``, after the panels those of ``kernels.outer_products``."""
     c = s.conv
     k = Builder(f"integer_outer_rows_{c.y.w}x{c.x.channels}x{c.y.channels}", f"{described(c)}, in rows; {about(tile)}")
-    x, ws, panel = _factors(k, c, tile)
+    x, ws, own = _factors(k, c, tile)
     described_panel = replace(s, conv=panel_of(c, tile))
-    return _rows(integer_context(k, described_panel, machine, panel), (c, x, ws), tile)
+    return _rows(integer_context(k, described_panel, machine, own[0]), (c, x, ws, own), tile)
 
 
-def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor], Tensor]:
-    """The parameters x, weights and panel, in words."""
+def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """The parameters x, weights and panels, in words; the panel of a single row is x."""
     dtype, words = types_of(c)[0], _words(c)
     if c.y.w == 1:
         x = k.param("x", c.x.n, words, 1, 1, dtype=dtype)
-        return x, weight_params(k, panel_of(c, tile), tile), x
+        return x, weight_params(k, panel_of(c, tile), tile), [x]
     x = k.param("x", c.x.n, c.x.w, words, dtype=dtype)
     ws = weight_params(k, panel_of(c, tile), tile)
-    shape = (1, -(-words // SIDE) * SIDE, 1, SIDE * tile.down)
-    return x, ws, k.param("p", *shape, dtype=dtype, scratch=True)
+    return x, ws, panel_params(k, c, tile)
 
 
-def _rows(p: OuterContext, of: tuple[Conv, Tensor, list[Tensor]], tile: OuterTiles) -> Kernel:
-    k, (c, x, ws) = p.k, of
+def _rows(context: OuterContext, of: tuple[Conv, Tensor, list[Tensor], list[Tensor]], tile: OuterTiles) -> Kernel:
+    k, (c, x, ws, own) = context.k, of
     shared = "parallel" if c.y.w == 1 else "serial"  # the threads of several rows have rows of their own
     with k.loop("n", c.y.n) as n:
-        for start, count, width in segments(c.y.w, SIDE * tile.down):
+        for (start, count, width), panel in zip(row_runs(c, tile), own, strict=True):
+            p = replace(context, x=panel)
             with k.loop("j", count, kind="parallel") as j:
                 left = j * width + start
                 if c.y.w > 1:
                     with k.outline(f"panel{width}", f"words of {width} rows side by side"):
-                        _panel(p, (c, x), (n, left), width)
+                        panel_side_by_side(p, (c, x), (n, left), width)
                 source = (n if c.y.w == 1 else Index(), Index(), Index())
                 for (first, groups, across), w in zip(cuts(c, tile), ws, strict=True):
                     vectors, shown = (
@@ -111,7 +122,7 @@ def _rows(p: OuterContext, of: tuple[Conv, Tensor, list[Tensor]], tile: OuterTil
     return k.done()
 
 
-def _panel(p: OuterContext, of: tuple[Conv, Tensor], at: tuple[Index, Index], width: int) -> None:
+def panel_side_by_side(p: OuterContext, of: tuple[Conv, Tensor], at: tuple[Index, Index], width: int) -> None:
     """The words of ``width`` rows from ``at`` on."""
     k, (c, x), (n, left) = p.k, of, at
     pitch = p.c.x.w * 4

@@ -17,7 +17,7 @@ import numpy as np
 
 from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.sme_blocks import SIDE, OuterBlock, OuterEnds
-from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Op, Ref, Type, broadcast, op
 from tenon.machine.kernels.conv import Conv, OutputTile, described, tiles
@@ -112,6 +112,7 @@ class OuterContext:
     y: Tensor
     ends: OuterEnds | None = None
     factors: Tensor | None = None
+    pitch: int = 0  # bytes between rows of weights that a run computes, [matrices, inputs, channels]
 
 
 @lru_cache(maxsize=512)
@@ -243,16 +244,21 @@ def block_of_results(
 ) -> None:
     """The sums of one block, and what is stored of them; ``size`` has the positions, the first tile of channels and how
     many vectors of results these have.  ``source`` is (image, row, column) of its first position in x where that is
-    another one than ``at`` says."""
+    another one than ``at`` says.  ``o`` is the group of weights, or their matrix where these are not packed."""
     k, c, (n, o, top, left), (width, first, count) = p.k, p.c, at, size
     down, across, words = -(-width // SIDE), -(-count * LANES // SIDE), words_of(c)
     begun = p.bias is not None and count * LANES == across * SIDE
-    ends = p.ends if count * LANES == across * SIDE and (begun or p.bias is None) else None
-    block = OuterBlock(down, width - SIDE * (down - 1), across, words, words * c.stride[1], begun, ends, _loops(c))
+    whole = count * LANES == across * SIDE or (p.pitch > 0 and p.ends is not None and p.ends.in_rows)
+    ends = p.ends if whole and (begun or p.bias is None) else None
+    shape = down, width - SIDE * (down - 1), across, words, words * c.stride[1]
+    block = OuterBlock(
+        *shape, begun, ends, _loops(c), p.pitch, count * LANES - SIDE * (across - 1) if p.pitch else SIDE
+    )
     sums = k.local("s", down, across * SIDE // LANES, SIDE, LANES, dtype=p.unit.sums, space="stack")
     image, row, col = source or (n, top, left)
     x = (image, 0, row * c.stride[0] + (c.x.top - c.top), (col * c.stride[1] + (c.x.left - c.left)) * words_of(c))
-    operands = [(w, (o, 0, 0, 0, 0)), (p.x, x), (sums, (0, 0, 0, 0))]
+    weights = (o, 0, first * SIDE) if p.pitch else (o, 0, 0, 0, 0)
+    operands: list[Operand] = [(w, weights), (p.x, x), (sums, (0, 0, 0, 0))]
     if p.bias is not None and block.bias:
         operands.append((p.bias, (first * SIDE,)))
     if ends is not None:
@@ -260,7 +266,7 @@ def block_of_results(
             operands.append((p.factors, (0 if ends.single else first * SIDE,)))
         operands.append((p.y, c.y.place(n, first * SIDE, top, left, 1)))
     with k.instruction(p.unit.operation, operands, *block.numbers):
-        _sums(p, block, (w, o), x, (sums, first))
+        _sums(p, block, (w, o), x, (sums, first), count)
         if ends is not None:
             _finish(p, block, sums, (n, first, top, left), count)
     if ends is None:
@@ -296,11 +302,16 @@ Place = tuple[Index, int, Index, Index]
 
 
 def _sums(
-    p: OuterContext, block: OuterBlock, weights: tuple[Tensor, Index], at: Place, into: tuple[Tensor, Index]
+    p: OuterContext,
+    block: OuterBlock,
+    weights: tuple[Tensor, Index],
+    at: Place,
+    into: tuple[Tensor, Index],
+    wanted: int,
 ) -> None:
     """The meaning of the instruction."""
     k, c, (w, o), (sums, first) = p.k, p.c, weights, into
-    vectors, count = sums.vec(LANES), block.across * SIDE // LANES
+    vectors, count = sums.vec(LANES), wanted if p.pitch else block.across * SIDE // LANES
     for i in range(block.down):
         with k.loop("r", block.last if i == block.down - 1 else SIDE) as r, k.unroll("v", count) as v:
             begun = p.bias.vec(LANES)[first * (SIDE // LANES) + v] if p.bias is not None and block.bias else 0
@@ -313,7 +324,8 @@ def _sums(
             with k.loop("r", block.last if i == block.down - 1 else SIDE) as r, k.loop("q", block.words) as q:
                 value = k.let("x", p.x[at[0], c_, row, col + (r + SIDE * i) * block.spread + q])
                 with k.unroll("v", count) as v:
-                    weight = w.vec(LANES)[o, step, v // (SIDE // LANES), q, v % (SIDE // LANES)]
+                    place = o, step, v // (SIDE // LANES), q, v % (SIDE // LANES)
+                    weight = w.vec(LANES)[(o, step, first * (SIDE // LANES) + v) if p.pitch else place]
                     vectors[i, v, r, 0] = _product(p.unit, vectors[i, v, r, 0], broadcast(value, LANES), weight)
 
 
