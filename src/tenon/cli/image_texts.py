@@ -53,7 +53,10 @@ def opened_with_images(source: ModelArgument, options: Mapping[str, Any], thread
     own = {name: value for name, value in options.items() if name != "preprocess"}
     with open_engine(without_tower(source), own, threads) as engine:
         if engine.text is None or engine.text.image is None:
-            raise InputError(f"'{engine.name}' is no language model that reads images")
+            raise InputError(
+                f"'{engine.name}' is no language model that reads images; if its tower of images is a file of its own, "
+                "give that, too (--mmproj)"
+            )
         with opened_tower(source, options, threads) as tower, ImageGenerator(engine, tower) as generator:
             yield generator
 

@@ -92,6 +92,9 @@ def read_feeds(
                 f"--input {path}: the model has {len(needed)} inputs: write NAME=FILE with one of {_names(needed)}"
             )
         feeds[name or next(iter(needed))] = read_array(path)
+    language = engine.manifest.language
+    if not feeds and language is not None and language.kind == "decoder":
+        raise InputError("nothing to run on: give a text to go on with (--prompt), or talk to the model (tenon chat)")
     if files.image is not None:
         name = image_input(engine, without=feeds)
         preprocessing = engine.manifest.preprocessing[name]
@@ -102,11 +105,8 @@ def read_feeds(
         shape = image_shape(engine.manifest.inputs, name)
         image = read_image(files.image, shape, preprocessing, inputs[name].dtype, files.live.part())
         feeds[name] = image.pixels
-    language = engine.manifest.language
     if language is not None and language.kind == "encoder" and language.ports.get("tokens", "") in {*needed} - {*feeds}:
         raise InputError(f"'{engine.manifest.name}' reads texts: give one or several (--text)")
-    if not feeds and language is not None and language.kind == "decoder":
-        raise InputError("nothing to run on: give a text to go on with (--prompt), or talk to the model (tenon chat)")
     if not feeds and needed:
         raise InputError(f"nothing to run on: give an image, or --input NAME=FILE.npy for {_names(needed)}")
     return feeds, image
