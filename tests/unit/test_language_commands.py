@@ -187,8 +187,10 @@ def test_grammars_of_bundles(capsys: pytest.CaptureFixture[str]) -> None:
     for path, message in (
         ("bad.json", "bad.json: grammar: programs in C lack the keyword uniqueItems"),
         ("a.lark", "a JSON schema (.json) or GBNF (.gbnf)"),
+        ("bad.gbnf", "bad.gbnf: Rule 'foo' not found"),
     ):
         Path("a.lark").write_text('start: "a"')
+        Path("bad.gbnf").write_text('root ::= "a" foo')
         with pytest.raises(InputError, match=re.escape(message)):
             read_rules(Path(path))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ def read_grammar(path: Path) -> str:
 def read_rules(path: Path) -> str:
     """The grammar in a file, in GBNF as programs in C follow it: a JSON schema (.json) or GBNF (.gbnf).
 
-    Raises InputError for others, and as ``schema_rules`` does.
+    Raises InputError for others, and as ``schema_rules`` does; where the package ``llguidance`` is installed, for GBNF
+    that is damaged, which else only the programs say.
     """
     text = read_regular(path).decode("utf-8", "replace")
     match path.suffix.lower():
@@ -105,6 +107,8 @@ def read_rules(path: Path) -> str:
             except InputError as error:
                 raise prefixed(error, printable(path)) from error
         case ".gbnf":
+            if find_spec("llguidance") is not None:
+                rules_grammar(text, printable(path))
             return text
     raise InputError(f"{printable(path)}: the grammar of a bundle is a JSON schema (.json) or GBNF (.gbnf)")
 
