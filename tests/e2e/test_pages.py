@@ -185,3 +185,13 @@ def test_every_page_with_programs_is_run() -> None:
     for name, test in RUN_BY_OTHERS.items():
         text = (ROOT / "tests" / test).read_text(encoding="utf-8")
         assert name.rpartition("/")[2] in text, f"{test} does not name {name}.md"
+
+
+def test_tables_have_heads() -> None:
+    """A row of a table behind an empty line would be shown as text."""
+    wrong = list[str]()
+    for page in sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "bench").glob("*.md")}):
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        tables = re.findall(r"^(?:\|.*\n?)+", text, re.MULTILINE)
+        wrong += [f"{page.name}: {table[:60]}" for table in tables if not re.match(r".*\n\|[ :|-]+\|?(?:\n|$)", table)]
+    assert wrong == []
