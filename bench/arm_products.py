@@ -115,6 +115,9 @@ KINDS = {
     "f32": Kind("aarch64-dotprod", "fp32", microkernel=_F32),
     "f16": Kind("aarch64-fp16", "fp16", microkernel=_F16),
     "dotprod-int8": Kind("aarch64-dotprod", "int8", microkernel=_DOTS),
+    "sve128-f32": Kind("aarch64-sve128", "fp32"),
+    "sve128-int8": Kind("aarch64-sve128", "int8"),
+    "sve256-int8": Kind("aarch64-sve256", "int8"),
     "int8": Kind(
         "aarch64-i8mm",
         "int8",

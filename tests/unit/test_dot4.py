@@ -107,6 +107,8 @@ INSTRUCTIONS = {
     ("x86-64-avx512-vnni", "dot4", 16): r"vpdpbusd.*%zmm",
     ("x86-64-avx2", "dot4", 8): r"vpmaddwd.*%ymm",
     ("aarch64-dotprod", "dot4_signed", 4): r"sdot\s+v\d+\.4s",
+    ("aarch64-sve128", "dot4_signed", 4): r"sdot\s+v\d+\.4s",
+    ("aarch64-sve256", "dot4_signed", 8): r"sdot\s+z\d+\.s",
     ("aarch64-i8mm", "dot4", 4): r"usdot\s+v\d+\.4s",
     ("aarch64", "dot4_narrow", 4): r"sadalp\s+v\d+\.4s",
     ("armv7", "dot4_narrow", 4): r"vpadal\.s16\s+q\d+",
@@ -119,7 +121,7 @@ INSTRUCTIONS = {
 def test_a_product_is_the_instruction_that_its_target_has(target: str, name: str, lanes: int, tmp_path: Path) -> None:
     """Of AVX-VNNI too, which QEMU does not know."""
     row = find(target)
-    command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}"]
+    command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}", *row.flags]
     assembly = assembled(products(name, lanes), command, tmp_path)
     assert re.search(INSTRUCTIONS[target, name, lanes], assembly), assembly
     assert "%zmm" not in assembly or lanes == 16

@@ -108,7 +108,6 @@ def by_pairs(machine: Machine) -> bool:
 
 def sum_unit(s: BlockProduct, machine: Machine) -> str:
     """The operation that sums the products of a kernel."""
-    # Vectors of four words have products of bytes on Arm without a unit that is told of (SVE of 128 bits).
     if machine.lanes > 4 and machine.launch is None and not (machine.fours or by_pairs(machine)):
         return SINGLE
     if by_pairs(machine):

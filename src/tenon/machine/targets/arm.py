@@ -135,15 +135,16 @@ def _tuned(row: Target, core: str, about: str) -> Target:
 def _sve(bits: int, cores: str) -> Target:
     """Vectors of a fixed length, which compilers map to SVE registers of exactly that length."""
     lanes = bits // 32
+    machine = Machine(lanes=lanes, registers=32, block=lanes, prefetch=True, products=(DOT4_SIGNED,), table=LOOKUP16)
     return Target(
         f"aarch64-sve{bits}",
-        Machine(lanes=lanes, registers=32, block=lanes, prefetch=True, table=LOOKUP16),
+        replace(machine, by_lane=lanes == 4),  # of vectors of NEON
         "aarch64-linux-musl",
-        "generic+v8_2a+sve",
+        "generic+v8_2a+dotprod+sve",
         (f"-msve-vector-bits={bits}",),
-        about=f"AArch64 with SVE registers of exactly {bits} bits ({cores})",
-        gcc=("-march=armv8.2-a+sve",),
-        host=Host("aarch64", frozenset({"sve", f"sve{bits}"}), triple=_GNU, tuned=True),
+        about=f"AArch64 with the dot product of bytes and SVE registers of exactly {bits} bits ({cores})",
+        gcc=("-march=armv8.2-a+dotprod+sve",),
+        host=Host("aarch64", frozenset({"asimddp", "sve", f"sve{bits}"}), triple=_GNU, tuned=True),
         runner=qemu_user("qemu-aarch64", "-cpu", f"max,sve{bits}=on,sve-default-vector-length={bits // 8}"),
         group=Group.DESKTOP,
         tier=2,
