@@ -199,17 +199,18 @@ def test_outer_products(part: int, target: str) -> None:
 
 
 def finished_by_outer_products(machine: Machine, width: int, channels: int, tile: OuterTiles) -> Iterator[Launched]:
-    """Kernels whose results the unit makes and stores: clamped ones of f32 and bf16, and bytes by one factor and by one
-    for each channel, in blocks of all sizes."""
+    """Kernels whose results the unit makes and stores: clamped ones of f32 and bf16, also by a factor, and bytes by one
+    factor and by one for each channel, in blocks of all sizes."""
     rng = np.random.default_rng(9)
     for dtype, block, single in itertools.product((F32, DType.BF16, DType.I8, DType.U8), (4, 8, 16), (True, False)):
         floats = dtype in (F32, DType.BF16)
-        if block > 16 // dtype.bytes or (floats and single):
+        if block > 16 // dtype.bytes:
             continue
+        epilogue = (_scaled if single else _clamped) if floats else identity
         x = Image(1, 2 * block, 1, width, block, 1, 1, 1, 1, dtype=dtype)
         y = Image(1, channels, 1, width, block, 0, 0, 1, 1, dtype=dtype)
         weights = DType.I8 if not floats else dtype
-        c = DenseConv(x, y, (3, 3), top=1, left=1, weights=weights, epilogue=_clamped if floats else identity)
+        c = DenseConv(x, y, (3, 3), top=1, left=1, weights=weights, epilogue=epilogue)
         given = (
             rng.standard_normal(channels * x.channels * 9)
             if dtype is DType.BF16
@@ -262,6 +263,10 @@ def _clamped(value: Expr, *_: Expr) -> Expr:
     return minimum(maximum(value, -100.0), 900.0)
 
 
+def _scaled(value: Expr, *_: Expr) -> Expr:
+    return _clamped(value * 0.37)
+
+
 @pytest.mark.parametrize(
     ("target", "narrows"), [("aarch64-sme", ("bfcvt z", "sli z")), ("aarch64-sme2", ("bfcvtn z", "uqcvtn z"))]
 )
@@ -273,7 +278,7 @@ def test_results_of_outer_products(target: str, narrows: tuple[str, ...]) -> Non
         *finished_by_outer_products(machine, 21, 48, OuterTiles(1, 3)),
         *matrices_by_outer_products(machine, 37, 40, 52, OuterTiles(2, 2)),
     ]
-    assert len(records) == 1 + 2 + 6 + 6 + 2
+    assert len(records) == 2 + 4 + 6 + 6 + 2
     unit = C()
     for each in records:
         unit.kernel(each.kernel)
@@ -311,9 +316,10 @@ def test_two_tensors_by_outer_products(target: str) -> None:
         whole = tuple(np.rint(4 * rng.standard_normal(shape)).astype(np.float32) for shape in (left, right))
         records += recorded(Case(MatMul(), whole, label=f"{left} by {right}"), row.machine)
     given = tuple(np.rint(4 * rng.standard_normal(shape)).astype(np.float32) for shape in ((37, 24), (24, 48), (48,)))
-    records += recorded(Case(Gemm(alpha=0.5, beta=2.0), given, label="scaled"), row.machine)
+    records += recorded(Case(Gemm(alpha=0.5, beta=2.0), given, label="with an addend"), row.machine)
+    records += recorded(Case(Gemm(alpha=0.37), given[:2], label="scaled"), row.machine)
     assert all(each.kernel.name.startswith("outer_factors") for each in records)
-    assert len(records) == len(shapes) + 1
+    assert len(records) == len(shapes) + 2
     assert_equal(records, row)
 
 

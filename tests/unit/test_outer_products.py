@@ -52,7 +52,7 @@ def operator_cases() -> Iterator[Case]:
 
 
 def test_convolutions_with_operands_are_finished_outside() -> None:
-    """An added image is no clamp."""
+    """An added image is no clamp, and a square no multiple."""
     x, y = (Image(1, 16, 4, 4, 4) for _ in "xy")
     added = DenseConv(x, y, operands=(y,), epilogue=lambda value, other: value + other)
     kernel = outer_products(added, ROW.machine, OuterTiles(1, 1))
@@ -62,6 +62,10 @@ def test_convolutions_with_operands_are_finished_outside() -> None:
         r'instruction "outer_f32"\(([^;]*);', show(outer_products(DenseConv(x, y), ROW.machine, OuterTiles(1, 1)))
     )
     assert "y[" in instruction
+    for epilogue, able in ((lambda value: value * 0.5, True), (lambda value: (value * 0.5) * value, False)):
+        kernel = outer_products(DenseConv(x, y, epilogue=epilogue), ROW.machine, OuterTiles(1, 1))
+        (instruction,) = re.findall(r'instruction "outer_f32"\(([^;]*);', show(kernel))
+        assert ("y[" in instruction) == able
 
 
 @pytest.mark.parametrize("threads", [1, 4])

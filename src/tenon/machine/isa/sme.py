@@ -130,7 +130,7 @@ def _constants(ends: OuterEnds) -> list[str]:
     if ends.words == 1:
         lines += spread(ONES, 0x4B400000)
         lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
-    return lines
+    return [*lines, *(spread(FACTOR, ends.factor) if ends.scaled else [])]
 
 
 def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -> list[str]:
@@ -143,6 +143,8 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
         if not ends.single:
             lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
         lines += [f"fmul z{v}.s, z{v}.s, z{FACTOR + k}.s" for k, v in enumerate(own)]
+    elif ends.scaled:
+        lines += [f"fmul z{v}.s, z{v}.s, z{FACTOR}.s" for v in own]
     for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} z{v}.s, p0/m, z{v}.s, z{bound}.s" for v in own if bits != none]
     if ends.words == 1:
@@ -158,7 +160,7 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
 
 
 def _row(ends: OuterEnds, tile: int, count: int, predicate: str) -> list[str]:
-    if ends.words == 4 and (ends.low, ends.high) == INFINITE:
+    if ends.words == 4 and (ends.low, ends.high) == INFINITE and not ends.scaled:
         stores = [f"st1w {{za{tile}v.s[w12, {k}]}}, {predicate}, [%[s]]" for k in range(count)]
         return [line for store in stores for line in (store, "add %[s], %[s], %[plane]")]
     lines = [f"mova z{k}.s, p0/m, za{tile}v.s[w12, {k}]" for k in range(count)]
@@ -278,6 +280,7 @@ class OuterWriter:
     def _rows(self, block: OuterBlock, ends: OuterEnds) -> list[str]:
         """Columns of a tile are positions: the results of sixteen channels each."""
         lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
+        lines += spread(FACTOR, ends.factor) if ends.scaled else []
         if ends.words == 1:
             lines += spread(ONES, 0x4B400000)
             lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []

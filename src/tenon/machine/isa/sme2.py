@@ -103,7 +103,7 @@ def _constants(ends: OuterEnds) -> list[str]:
     if ends.words == 1:
         lines += spread(_ZERO, ends.zero & 0xFFFFFFFF) if ends.zero else []
         lines += [f"ld1rw {{z{_FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
-    return lines
+    return [*lines, *(spread(_FACTOR, ends.factor) if ends.scaled else [])]
 
 
 def _narrowing(ends: OuterEnds) -> str:
@@ -122,6 +122,8 @@ def _four(block: OuterBlock, ends: OuterEnds, i: int, channel: int, into: int) -
         if not ends.single:
             lines += [f"ld1rw {{z{_FACTOR + k}.s}}, p0/z, [%[q], #{4 * (channel + k)}]" for k in range(4)]
         lines += [f"fmul z{own + k}.s, z{own + k}.s, z{_FACTOR + (0 if ends.single else k)}.s" for k in range(4)]
+    elif ends.scaled:
+        lines += [f"fmul z{own + k}.s, z{own + k}.s, z{_FACTOR}.s" for k in range(4)]
     for name, bound, bits, none in (("fmax", _LOW, ends.low, INFINITE[0]), ("fmin", _HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} {all_four}, {all_four}, z{bound}.s"] if bits != none else []
     if ends.words == 1:

@@ -10,6 +10,10 @@ SIDE = 16
 """Rows and columns of a tile, and words of a vector."""
 
 
+ONE = 0x3F800000
+"""The bits of 1 in f32."""
+
+
 @dataclass(frozen=True)
 class OuterEnds:
     """How sums become results that are stored in an image.
@@ -18,7 +22,7 @@ class OuterEnds:
     are bits of f32.  Sums of bytes are multiplied before by a factor in f32, which is ``single`` or one for each
     channel, and become whole numbers, halves to even, to which ``zero`` is added.  A block of the image has ``fours``
     of channels, and blocks lie ``plane`` bytes apart; ``in_rows``: there is one block, and positions lie ``plane``
-    bytes apart.
+    bytes apart.  Sums of floats are multiplied by ``factor`` before, which is bits of f32.
     """
 
     words: int
@@ -29,7 +33,13 @@ class OuterEnds:
     fours: int
     plane: int
     in_rows: int = 0
-    COUNT: ClassVar[int] = 8
+    factor: int = ONE
+    COUNT: ClassVar[int] = 9
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sums of floats are multiplied by a factor."""
+        return self.words > 1 and self.factor != ONE
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ INFINITE = (0xFF800000, 0x7F800000)
 
 def finished(ends: OuterEnds, registers: Sequence[int]) -> list[str]:
     """Sums of sixteen channels each, in f32 in vectors of these numbers, as the results that ends make of them."""
-    lines = [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in registers] if ends.words == 1 else []
+    lines = [f"fmul z{k}.s, z{k}.s, z{FACTOR}.s" for k in registers] if ends.words == 1 or ends.scaled else []
     for name, bound, bits, none in (("fmax", LOW, ends.low, INFINITE[0]), ("fmin", HIGH, ends.high, INFINITE[1])):
         lines += [f"{name} z{k}.s, p0/m, z{k}.s, z{bound}.s" for k in registers if bits != none]
     if ends.words == 1:

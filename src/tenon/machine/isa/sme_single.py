@@ -108,6 +108,7 @@ class _Single:
         channels = self.block.channels if ends.in_rows else 4 * ends.fours
         whole = SIDE if ends.in_rows else channels
         lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high), f"mov %[n], #{channels}", "whilelt p1.s, xzr, %[n]"]
+        lines += spread(FACTOR, ends.factor) if ends.scaled else []
         if ends.words == 1:
             lines += spread(ONES, 0x4B400000)
             lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []

@@ -161,30 +161,41 @@ def integer_context(k: Builder, s: IntegerConv, machine: Machine, x: Tensor) -> 
     return OuterContext(k, c, unit, x, ends.b, store, ends.y, _integer_ends(s), factors)
 
 
-def _ends(c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0) -> OuterEnds | None:
+def _ends(
+    c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0, factor: float = 1.0
+) -> OuterEnds | None:
     """Ends of a convolution without operands; None where a block of results is no store of the unit."""
     fours, words = c.y.block // 4, c.y.dtype.bytes
     in_rows = fours * words not in (1, 2, 4)
     if c.operands or c.clear or (in_rows and c.y.blocks > 1):
         return None
-    low, high = np.array(bounds, np.float32).view(np.uint32).tolist()
+    low, high, scale = np.array([*bounds, factor], np.float32).view(np.uint32).tolist()
     plane = (1 if in_rows else c.y.shape[2] * c.y.shape[3]) * c.y.block * words
-    return OuterEnds(words, low, high, single, zero, fours, plane, in_rows)
+    return OuterEnds(words, low, high, single, zero, fours, plane, in_rows, scale)
 
 
 def _float_ends(c: Conv) -> OuterEnds | None:
-    """The ends of a convolution of floats; None where its epilogue does more than to clamp."""
+    """The ends of a convolution of floats; None where its epilogue does more than to multiply by a number and then to
+    clamp."""
     if c.operands or c.y.dtype not in (F32, DType.BF16):
         return None
     value, low, high = c.epilogue(Ref("t", Type(F32, LANES))), -_INFINITY, _INFINITY
     while isinstance(value, Op) and value.name in ("max", "min"):
-        constants = [each for each in map(_number, value.args) if each is not None]
-        rest = [each for each in value.args if _number(each) is None]
-        if len(constants) != 1 or len(rest) != 1:
+        parts = _with_a_number(value)
+        if parts is None:
             return None
-        low, high = (max(low, constants[0]), high) if value.name == "max" else (low, min(high, constants[0]))
-        value = rest[0]
-    return _ends(c, (low, high)) if isinstance(value, Ref) and low <= high else None
+        low, high = (max(low, parts[0]), high) if value.name == "max" else (low, min(high, parts[0]))
+        value = parts[1]
+    scaled = _with_a_number(value) if isinstance(value, Op) and value.name == "mul" else None
+    factor, value = scaled or (1.0, value)
+    return _ends(c, (low, high), factor=factor) if isinstance(value, Ref) and low <= high else None
+
+
+def _with_a_number(value: Op) -> tuple[float, Expr] | None:
+    """The operands of an operation of a number and something else."""
+    numbers = [each for each in map(_number, value.args) if each is not None]
+    rest = [each for each in value.args if _number(each) is None]
+    return (numbers[0], rest[0]) if len(numbers) == len(rest) == 1 else None
 
 
 def _number(value: Expr) -> float | None:
