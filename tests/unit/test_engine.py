@@ -224,8 +224,13 @@ def test_bundle_for_another_machine(cache: Path, tmp_path: Path) -> None:
 def test_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"not a bundle: it holds no manifest.json"):
         Engine(tmp_path)
-    with pytest.raises(BundleError, match="not a bundle"):
+    with pytest.raises(BundleError, match="nowhere is not a bundle: there is no such file or folder"):
         Engine(tmp_path / "nowhere")
+    (tmp_path / "net.onnx").write_bytes(bytes(1000))
+    with pytest.raises(BundleError, match=r"net\.onnx is no bundle: give what 'tenon compile'"):
+        open_bundle(tmp_path / "net.onnx")
+    with pytest.raises(InputError, match=r"NoneType is no bundle: give a path, or what tenon\.compile returns"):
+        open_bundle(None)  # type: ignore[arg-type]
 
 
 def test_network_without_weights(tmp_path: Path) -> None:

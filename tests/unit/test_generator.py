@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +145,36 @@ def test_arguments_that_cannot_be_used(generator: Generator) -> None:
         generator.generate("a", max_tokens=-1)
     with pytest.raises(InputError, match="temperature=-1"):
         generator.generate("a", temperature=-1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments", "message"),
+    [
+        (5, {}, "the prompt is a int: give a text, or a list of messages"),
+        ({"role": "user", "content": "a"}, {}, "the prompt is a dict"),
+        ([1, 2], {}, "message 1 of the prompt has no role"),
+        ([{"role": "user", "content": "a"}, {"content": "a"}], {}, "message 2 of the prompt has no role"),
+        ([{"role": "user"}], {}, "message 1 of the prompt has no content"),
+        ([{"role": "user", "content": 5}], {}, "message 1 of the prompt has no content"),
+        ("a", {"max_tokens": 1.5}, "max_tokens=1.5: it is a whole number, 0 or more"),
+        ("a", {"logprobs": -1}, "logprobs=-1: it is a whole number, 0 or more"),
+        ("a", {"stop": 5}, "stop=5: it is a text, or a list of texts"),
+        ("a", {"stop": ["a", 5]}, "it is a text, or a list of texts"),
+        ("a", {"heat": 1}, "no argument 'heat': those of sampling are temperature, top_k"),
+    ],
+)
+def test_arguments_of_wrong_types(generator: Generator, prompt: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        generator.generate(prompt, **arguments)
+
+
+def test_one_prompt_is_no_list_of_them(generator: Generator, folder: Path) -> None:
+    with pytest.raises(InputError, match="prompts is one prompt: give a list of them"):
+        generator.generate_all("the cat")
+    closed = tenon.Generator(folder / "words.onnx", context=40, no_tuning=True)
+    closed.close()
+    with pytest.raises(InputError, match="this engine of 'words' is closed"):
+        closed.generate("the cat")
 
 
 def test_generate_once(folder: Path, generator: Generator) -> None:

@@ -60,6 +60,16 @@ def heard(sound: Array, part: int = 1600, **how: Any) -> list[tuple[float, float
     return [tuple(each) for each in (*texts, *listener.finish())]  # type: ignore[misc]  # four values each
 
 
+@pytest.mark.parametrize(
+    "samples", [np.zeros(9, np.int16), np.zeros((2, 9), np.float32), Sound(np.zeros(9), RATE), "x"]
+)
+def test_what_is_no_sound(samples: Any) -> None:
+    with pytest.raises(InputError, match="divide integers of 16 bits by 32768"):
+        list(LiveRecognizer(Counting()).hear(samples))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"step=-1, pause=0\.6: they are seconds"):
+        LiveRecognizer(Counting(), step=-1)  # type: ignore[arg-type]
+
+
 def test_silence_is_not_written_down() -> None:
     assert heard(background(3)) == []
     assert heard(np.zeros(2 * RATE, np.float32)) == []
@@ -185,7 +195,7 @@ def test_what_has_no_effect_is_refused(folder: Path) -> None:
         (("x.wav", "--output", "x.npz"), "spoken texts are written to .srt, .vtt, .txt files"),
         (("x.wav", "--features", "mfcc"), "speech is written down"),
         ((), "ggml-small.bin writes down speech: give a sound (.wav)"),
-        (("x.wav", "--language", "de"), "the language 'de' is not known"),
+        (("x.wav", "--language", "de"), "knows one language only: leave out the language 'de'"),
     ):
         done = command("run", "ggml-small.bin", *words, cwd=folder)
         assert (done.returncode, why in " ".join(done.stderr.split())) == (2, True), done.stderr

@@ -152,6 +152,8 @@ class Container:
         head = content[: _HEAD.size].tobytes()
         magic, version, count, stated = _HEAD.unpack(head)
         if magic != MAGIC:
+            if not self.path.endswith(SUFFIX):
+                raise BundleError(f"{self.path} is no bundle: give what 'tenon compile' or tenon.compile made of it")
             raise self._damaged(f"it is not a {SUFFIX} file")
         if version not in (VERSION, ENCRYPTED):
             raise BundleError(

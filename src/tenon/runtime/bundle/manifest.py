@@ -433,7 +433,8 @@ def _read(folder: str | os.PathLike[str], path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError:
-        raise BundleError(f"{folder} is not a bundle: it holds no {FILE}") from None
+        why = f"it holds no {FILE}" if os.path.exists(folder) else "there is no such file or folder"
+        raise BundleError(f"{folder} is not a bundle: {why}") from None
     except NotADirectoryError:
         raise BundleError(f"{folder} is not a bundle: it is not a folder") from None
     except OSError as error:

@@ -420,6 +420,8 @@ class Bundle:
         )
 
     def _parts(self, emit: Sequence[Emit]) -> set[Emit]:
+        if isinstance(emit, str):
+            raise InputError(f"emit={emit!r}: it must be a list")
         check_parts(emit, self.target, zig="exe" not in emit or self.compiler.zig)
         check_programs(emit, self.interface.part_devices)
         programs: tuple[Emit, ...] = ("exe", "html") if self._answers_text else ("exe",) if self._embeds_text else ()

@@ -75,6 +75,8 @@ def open_bundle(
             return Engine(bundle, threads=threads, affinity=affinity, cores=cores, verify=verify, opening=how, gpu=gpu)
 
         return first_usable((target or opening()[0]).split(","), engine)
+    if not hasattr(bundle, "interface"):
+        raise InputError(f"{type(bundle).__name__} is no bundle: give a path, or what tenon.compile returns")
     _check_machine(bundle.interface, bundle.name)
     from tenon.atomic_write import scratch
 
@@ -181,13 +183,14 @@ class Engine(Locked):
         states that both have.  Raises InputError for an invalid number, and if the engine is closed.
         """
         with self._lock:
-            self._check_open()
+            self.check_open()
             if not 0 <= number < len(self._bindings):
                 raise InputError(f"'{self.name}' has no binding {number}: they are 0 to {len(self._bindings) - 1}")
             self._select(number)
             self._bindings[number].set_largest()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Check that the engine can run.  Raises InputError if it is closed."""
         if self._closed:
             raise InputError(f"this engine of '{self.name}' is closed: open the bundle again")
 
@@ -228,7 +231,7 @@ class Engine(Locked):
         closed.
         """
         with self._lock:
-            self._check_open()
+            self.check_open()
             states = self._bindings[self._number].states
             if feeds is not None and not (len(self._bindings) == 1 and fill_plain(self.inputs, feeds, states)):
                 self._fill(feeds)
@@ -243,7 +246,7 @@ class Engine(Locked):
         """Give the states of the network their initial content, as when the engine was opened: a new sequence begins.
         Does nothing for a network without states.  Raises InputError if the engine is closed."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             self._bindings[self._number].reset()
 
     def _begin_calls(self) -> None:
@@ -279,7 +282,7 @@ class Engine(Locked):
                 f"the kernels of '{self.name}' cannot be timed: compile the model again with --profile (profile=True)"
             )
         with self._lock:
-            self._check_open()
+            self.check_open()
             self._select(0)
             if self._stamped is None:
                 pool = self._pool
@@ -301,7 +304,7 @@ class Engine(Locked):
     def device(self) -> DeviceProperties | None:
         """The GPU, or other device, on which the bundle runs; None of a bundle that runs on processors, and where
         there is no device."""
-        self._check_open()
+        self.check_open()
         pool = self._bindings[0].pool
         return pool.properties() if isinstance(pool, DeviceQueue) else None
 
@@ -309,7 +312,7 @@ class Engine(Locked):
         """Let a device load its kernels and weights now, instead of in the first run; of a bundle that runs on
         processors, nothing.  Raises ResourceError if there is no device, or if it refuses the network."""
         with self._lock:
-            self._check_open()
+            self.check_open()
             if isinstance(self._pool, DeviceQueue):
                 self._pool.prepare(self._arguments)
 
@@ -342,7 +345,7 @@ class Engine(Locked):
 
     def _device_tensors(self, *, inputs: bool) -> dict[str, DeviceTensor]:
         """Inputs or outputs of the selected binding in the device's memory."""
-        self._check_open()
+        self.check_open()
         pool, binding = self._pool, self._bindings[self._number].binding
         if not isinstance(pool, DeviceQueue) or not pool.has_streams:
             made_for = self.manifest.target.name
@@ -368,7 +371,7 @@ class Engine(Locked):
         ResourceError if the device fails.
         """
         with self._lock:
-            self._check_open()
+            self.check_open()
             self._select(0)
             if not isinstance(self._pool, DeviceQueue):
                 raise InputError(f"'{self.name}' was made for {self.manifest.target.name}, which has no device to time")
@@ -380,7 +383,7 @@ class Engine(Locked):
         It runs on the processors numbered in ``affinity``, by default on those of this engine.  Raises InputError if
         this engine is closed, and for processors that are not there.
         """
-        self._check_open()
+        self.check_open()
         processors = choose(affinity, "all") if affinity else self._pool.processors
         twin = object.__new__(Engine)
         twin.manifest, twin._host_only, twin.text = self.manifest, self._host_only, self.text

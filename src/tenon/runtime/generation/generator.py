@@ -24,7 +24,7 @@ from tenon.runtime.generation.completion import Completion, Finish, TokenScore
 from tenon.runtime.generation.decoder import Decoder
 from tenon.runtime.generation.sequences import SequenceDecoder, has_sequences
 from tenon.runtime.generation.text_batch import TextBatch
-from tenon.runtime.text.chat_template import Messages, conversation, special_names
+from tenon.runtime.text.chat_template import Messages, check_prompt, conversation, special_names
 from tenon.runtime.text.grammar import TokenGrammar, TokenGrammars, read_grammar, rules_grammar, schema_grammar
 from tenon.runtime.text.sampling import Sampling, TokenSampler, logarithms
 from tenon.runtime.text.text_stream import TextStream
@@ -147,8 +147,14 @@ class Generator:
     ) -> Generation:
         """Generate a text piece by piece: an iterator over pieces of whole characters, whose ``completion`` is the
         whole text afterwards.  Arguments and errors are those of ``generate``."""
-        if max_tokens is not None and max_tokens < 0:
-            raise InputError(f"max_tokens={max_tokens}: it is 0 or more")
+        self.engine.check_open()
+        check_prompt(prompt)
+        counts: dict[str, Any] = {"max_tokens": max_tokens, "logprobs": logprobs}
+        for name, count in counts.items():
+            if count is not None and not (isinstance(count, int | np.integer) and count >= 0):
+                raise InputError(f"{name}={count}: it is a whole number, 0 or more")
+        if not isinstance(stop, Sequence) or not all(isinstance(end, str) for end in stop):
+            raise InputError(f"stop={stop!r}: it is a text, or a list of texts")
         ends = (stop,) if isinstance(stop, str) else tuple(stop)
         how = Sampling.of(self.text.generation).changed(sampling)
         rules = _grammar_text(grammar if grammar is not None else "", self.text.grammar if grammar is None else "")
@@ -171,6 +177,8 @@ class Generator:
         A model compiled with ``sequences`` generates so many texts at the same time.  The arguments are those of
         ``generate``; the seed of each text is one more than that of the text before it.
         """
+        if isinstance(prompts, str | Mapping):
+            raise InputError("prompts is one prompt: give a list of them")
         streams, seed = list[Generation](), sampling.pop("seed", None)
         for number, prompt in enumerate(prompts):
             own: SamplingKeywords = {**sampling, "seed": None if seed is None else seed + number}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tenon.errors import InputError
 from tenon.network.graph.dtype import Array
 from tenon.runtime.speech.pieces import pieces
 from tenon.runtime.speech.recognizer import RATE, Recognizer
@@ -56,6 +57,9 @@ class LiveRecognizer:
     """
 
     def __init__(self, recognizer: Recognizer, step: float = 1.0, pause: float = 0.6) -> None:
+        """Raises InputError for a ``step`` or ``pause`` that is not longer than 0."""
+        if not (step > 0 and pause > 0):
+            raise InputError(f"step={step}, pause={pause}: they are seconds, longer than 0")
         self.recognizer = recognizer
         self._step, self._pause = int(step * RATE), int(pause * RATE)
         self._most = int(recognizer.longest * RATE) // _FRAME * _FRAME
@@ -70,8 +74,15 @@ class LiveRecognizer:
         self._spoken, self._quiet, self._fresh = False, 0, 0
 
     def hear(self, samples: Array) -> Iterator[HeardText]:
-        """Take the next samples f32 [n] of -1 to 1; yields texts that are final, and at last one that is not."""
-        given = np.concatenate([self._rest, np.asarray(samples, np.float32)])
+        """Take the next samples f32 [n] of -1 to 1; yields texts that are final, and at last one that is not.
+
+        Raises InputError for other arrays, as integers, which are divided by their range (32768 for 16 bits) first.
+        """
+        unknown: Any = samples
+        array = np.zeros(()) if isinstance(unknown, tuple) else np.asarray(unknown)  # a Sound is a tuple
+        if array.ndim != 1 or array.dtype.kind != "f":
+            raise InputError("samples are an array f32 [n] of -1 to 1: divide integers of 16 bits by 32768")
+        given = np.concatenate([self._rest, array.astype(np.float32, copy=False)])
         count = len(given) // _FRAME
         self._rest = given[count * _FRAME :]
         for frame in given[: count * _FRAME].reshape(count, _FRAME):

@@ -53,10 +53,10 @@ class Recognizer:
         self._tokens = SpeechTokens.of(text, self.tokenizer.definition)
         logits = next(t for t in decoder.manifest.outputs if t.name == "logits")
         self._languages = self._tokens.languages if logits.shape[-1] >= _MULTILINGUAL else {}
+        if language and not self._languages:
+            raise InputError(f"'{decoder.name}' knows one language only: leave out the language '{language}'")
         if language and language not in self._languages:
-            raise InputError(
-                f"the language '{language}' is not known; there are {', '.join(self._languages) or 'none'}"
-            )
+            raise InputError(f"the language '{language}' is not known; there are {', '.join(self._languages)}")
         self.language = language
         first_time = self._tokens.first_time
         self.rules = None if first_time is None else TimestampRules(first_time, self._tokens.end)
@@ -70,7 +70,9 @@ class Recognizer:
 
     def stream(self, sound: Sound, *, times: bool = False) -> Iterator[SpokenText]:
         """The text that is said in a sound of any length and rate, a piece after another; with ``times``, each sentence
-        or part of one with its own times, where the network knows them."""
+        or part of one with its own times, where the network knows them.  Raises InputError for what is no ``Sound``."""
+        if not isinstance(sound, Sound):
+            raise InputError("give a Sound: read_sound(path), or Sound(samples, rate)")
         samples = sound.at(RATE).samples
         for start, end in pieces(samples, RATE, self.longest):
             for first, last, tokens in self.segments(samples[start:end], times=times):

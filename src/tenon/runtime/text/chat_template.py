@@ -17,6 +17,20 @@ NO_JINJA = "chat templates need the package jinja2: pip install jinja2"
 """The error where the package is not installed."""
 
 
+def check_prompt(prompt: object) -> None:
+    """Raises InputError for what is neither a text nor a list of messages."""
+    if isinstance(prompt, str):
+        return
+    if isinstance(prompt, Mapping) or not isinstance(prompt, Sequence):
+        raise InputError(f"the prompt is a {type(prompt).__name__}: give a text, or a list of messages")
+    for number, message in enumerate(prompt, 1):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f"message {number} of the prompt has no role: a message has the keys role and content")
+        content = message.get("content")
+        if not isinstance(content, str | list | tuple) and not (content is None and message["role"] == "assistant"):
+            raise InputError(f"message {number} of the prompt has no content that is a text, or a list of parts")
+
+
 def special_names(model: TextModel, name: Callable[[int], str]) -> dict[str, str]:
     """The names of the tokens at the beginning and the end of texts, which chat templates refer to; ``name`` is that of
     a token."""

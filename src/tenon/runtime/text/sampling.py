@@ -57,7 +57,10 @@ class Sampling:
                 raise InputError(f"{name}={value}: it lies from {least:g} to {most:g}")
 
     def changed(self, values: Mapping[str, Any]) -> Self:
-        """The same with other values; those that are None stay."""
+        """The same with other values; those that are None stay.  Raises InputError for names that are no fields."""
+        known = [field.name for field in fields(self)]
+        if unknown := [name for name in values if name not in known]:
+            raise InputError(f"no argument '{unknown[0]}': those of sampling are {', '.join(known)}")
         return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     @classmethod
