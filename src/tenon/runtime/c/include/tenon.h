@@ -122,6 +122,7 @@ typedef struct TenonStep {
 
 /* ------------------------------------------------------------------------------------------------ versions, errors */
 
+/* The version of the library, as TENON_VERSION is that of this header; and of its interface, as TENON_ABI_VERSION. */
 TENON_API const char *tenon_version(void);
 TENON_API uint32_t tenon_abi_version(void);
 
@@ -247,6 +248,7 @@ TENON_API const char *tenon_bundle_target(const TenonBundle *bundle);
 /* The text of manifest.json (docs/reference/bundles.md), zero-terminated; NULL for an invalid handle or a linked bundle. */
 TENON_API const char *tenon_bundle_manifest(const TenonBundle *bundle);
 
+/* The bytes of the weights, which engines share, and of the memory of one engine. */
 TENON_API TenonStatus tenon_bundle_memory(const TenonBundle *bundle, TenonMemory *memory);
 
 /* The most threads that a run can use. */
@@ -293,8 +295,9 @@ TENON_API TenonStatus tenon_engine_create(TenonBundle *bundle, const TenonEngine
 TENON_API TenonStatus tenon_engine_destroy(TenonEngine *engine);
 
 /* The selected binding (-1: invalid handle, or the engine was compiled for other shapes), and selecting one: by its
-   number, or by the shapes of all inputs, which lie one after another in `shapes`, input 0 first.  What inputs and outputs
-   held is lost, except for states that both bindings have, buffers that were bound to them are no longer, and pointers to their data have to be asked for again.
+   number, or by the shapes of all inputs, which lie one after another in `shapes`, input 0 first.  What inputs and
+   outputs held is lost, except for states that both bindings have; buffers that were bound to them are so no longer, and
+   pointers to their data have to be asked for again.
 
    For shapes that no binding has, tenon_engine_select_shapes compiles the model, or finds it in the cache, as when it was
    opened; then tenon_engine_input and tenon_engine_output describe the tensors, while the handle of the bundle describes
@@ -333,6 +336,10 @@ TENON_API TenonStatus tenon_engine_output_shape(TenonEngine *engine, int output,
 TENON_API TenonStatus tenon_engine_set_input_shape(TenonEngine *engine, int input, const int64_t *shape, int rank);
 TENON_API TenonStatus tenon_engine_input_shape(TenonEngine *engine, int input, int64_t shape[TENON_MAX_RANK], int *rank);
 
+/* Runs the network once on what its inputs hold, by the calling thread and those of the engine, and returns when the
+   outputs are there.  TENON_BUSY while another run goes on, TENON_WRONG_SIZE for extents of inputs that are out of their
+   ranges, TENON_RUN_FAILED where a computed size or a loop is larger than the network was compiled for, or a device
+   fails: outputs are then not valid. */
 TENON_API TenonStatus tenon_engine_run(TenonEngine *engine);
 
 /* Gives the states of the network their initial content, as when the engine was created: a new sequence begins.  Nothing
