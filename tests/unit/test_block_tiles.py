@@ -84,6 +84,15 @@ def test_numbers_of_an_instruction_say_the_block() -> None:
     assert len(apiece.shapes) == 8
 
 
+@pytest.mark.parametrize("target", ["x86-64-amx", "x86-64-avx512-vnni", "x86-64-avx512", "x86-64-avx2", "aarch64-i8mm"])
+@pytest.mark.parametrize("format", ["q4_0", "q8_0", "q4_k"])
+def test_one_row_is_multiplied_by_vectors(target: str, format: str) -> None:
+    """Also where a panel has as many rows as one of SME's long vectors."""
+    op, arrays = BlockMatMul(format), quantised_case(1, 256, 32, FORMATS[format])
+    (step,) = op.lower(make_site(op, arrays, find(target).machine, (3,)))
+    assert step.kernel.name.startswith("block_product")
+
+
 def test_tiles_are_chosen_by_rows() -> None:
     def chosen(rows: int, format: str = "q4_0") -> bool:
         return in_tiles(BlockProduct(format, rows, 2048, 2048), MACHINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernels import block_tiles, outer_groups, stream_rows
 from tenon.machine.kernels.block_packing import WORDS
-from tenon.machine.kernels.block_sums import STREAMED, BlockProduct, layer_packing
+from tenon.machine.kernels.block_sums import BlockProduct, streams
 from tenon.machine.kernels.block_tiles import ROWS
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.types import DType
@@ -43,7 +43,7 @@ def by_outer_products(s: BlockProduct, machine: Machine) -> bool:
     unit = machine.outer(DType.I8)
     if unit is None or not outer_groups.supported(s, machine) or in_stream(s, machine):
         return False
-    if layer_packing(s.format, machine).lanes == STREAMED:
+    if streams(s.format, machine):
         return True  # these weights lie as only long vectors read them, and are unpacked by the same instruction
     tiles = outer_groups.row_tiles(s) * (WORDS * unit.time + SIDE * _OUTER_ENDS) + 2 * _VECTORS * _UNPACKED
     return tiles < _VECTORS * _by_vectors(s)

@@ -77,9 +77,12 @@ def packing(format: str, machine: Machine) -> BlockPacking:
 def layer_packing(format: str, machine: Machine) -> BlockPacking:
     """How a machine wants the weights of layers to lie: in panels of a long vector where it multiplies these in its
     streaming mode (``kernels.stream_rows``, ``kernels.outer_groups``)."""
-    p = packing(format, machine)
-    long = machine.lanes == 4 and machine.outer(DType.I8) is not None and p.plain
-    return replace(p, lanes=STREAMED) if long else p
+    return replace(packing(format, machine), lanes=STREAMED) if streams(format, machine) else packing(format, machine)
+
+
+def streams(format: str, machine: Machine) -> bool:
+    """Whether a machine multiplies weights of a format by long vectors of a streaming mode."""
+    return machine.lanes == 4 and machine.outer(DType.I8) is not None and packing(format, machine).plain
 
 
 def product_unit(machine: Machine) -> str:

@@ -22,6 +22,7 @@ from tenon.machine.kernels.block_sums import (
     BlockProduct,
     holds_rows,
     layer_packing,
+    streams,
     sum_unit,
 )
 from tenon.machine.kernels.machine import Machine
@@ -33,7 +34,7 @@ _LANES = 4
 
 def supported(s: BlockProduct, machine: Machine) -> bool:
     """Whether there is a kernel: for one row, and weights that lie in panels of long vectors."""
-    return s.rows == 1 and layer_packing(s.format, machine).lanes == STREAMED
+    return s.rows == 1 and streams(s.format, machine)
 
 
 @lru_cache(maxsize=256)
