@@ -149,6 +149,12 @@ DEFINE(LaunchKernel, (void *function, unsigned x, unsigned y, unsigned z, unsign
   if (*given("TEST_CUDA_THREADS")) called("threads %u\n", threads_x);
   return command(mutable + to, mutable + from, size);
 }
+int cuLaunchKernelEx(const CudaLaunch *launch, void *function, void **parameters, void **more) {
+  if (launch->attribute_count != 1 || launch->attributes->id != 6 || *(int *)launch->attributes->values != 1) return 1;
+  if (*given("TEST_CUDA_NODES")) called("early ");
+  return cuLaunchKernel(function, launch->groups[0], 1, 1, launch->threads[0], 1, 1, launch->shared, launch->stream,
+                        parameters, more);
+}
 DEFINE(GraphLaunch, (void *launched, void *stream)) {
   const Graph *graph = launched;
   called("launch %ld\n", number(stream));

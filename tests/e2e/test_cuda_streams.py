@@ -23,6 +23,7 @@ from gpu_faults import StandIn, faulty_cuda
 from onnx_models import model, node
 from tenon.errors import InputError
 from tenon.machine.codegen.gpu.launch_order import waited_for
+from tenon.runtime.bundle import Bundle
 from tenon.runtime.bundle.writer import save_container
 
 Run = Callable[..., list[str]]
@@ -78,19 +79,37 @@ def test_a_lost_device_is_one_message_and_the_next_run_tries_again(run: Run) -> 
     assert run(fault="lost for good")[:2] == [lost, lost]
 
 
-def test_launches_of_a_graph_wait_for_what_they_depend_on(place: Path, stand_in: StandIn) -> None:
+def of_branches(place: Path, target: str) -> Bundle:
+    """A convolution, and two layers of its result; saved as "branches.tenon"."""
     nodes = [node("Conv", ["x", "v"], ["a"]), node("Softmax", ["a"], ["b"], axis=1), node("Conv", ["a", "v"], ["c"])]
     content = model(nodes, {"x": [1, 16, 12, 12]}, ["b", "c"], {"v": np.ones((16, 16, 1, 1), np.float32)})
-    bundle = tenon.compile(content.SerializeToString(), target="cuda", no_tuning=True)
+    bundle = tenon.compile(content.SerializeToString(), target=target, no_tuning=True)
     save_container(place / "branches.tenon", [bundle])
-    kernel = (place / "kernel").read_text()
-    said = stand_in.run(place / "branches.tenon", "cuda", 1, {}, kernel=kernel, nodes="1")
+    return bundle
+
+
+def test_launches_of_a_graph_wait_for_what_they_depend_on(place: Path, stand_in: StandIn) -> None:
+    bundle = of_branches(place, "cuda")
+    said = stand_in.run(place / "branches.tenon", "cuda", 1, {}, kernel=(place / "kernel").read_text(), nodes="1")
     behind = [line.split(" behind")[1].split() for line in said if line.startswith("node")]
     *before, last = waited_for(bundle.program)
     steps = len(bundle.program.calls)
     expected = [[], *([str(number + 2) for number in own] or ["1"] for own in before)]  # behind the copy of the input
     assert behind[: steps + 1] == expected
     assert behind[steps + 1] == [str(number + 2) for number in last]  # the copy of the first output: behind all
+
+
+def test_launches_behind_others_begin_early_on_hopper(place: Path, stand_in: StandIn) -> None:
+    bundle = of_branches(place, "cuda-sm90")
+    *before, _ = waited_for(bundle.program)
+    (kernels,) = bundle.save(place / "sm90").glob("*.cu")
+    text = kernels.read_text()
+    assert text.count("griddepcontrol.wait;") == text.count('extern "C" __global__') > 0
+    texts = {"kernel": (place / "kernel").read_text(), "nodes": "1"}
+    said = stand_in.run(place / "branches.tenon", "cuda-sm90", 1, {}, **texts)
+    early = [line.startswith("early") for line in said if "node" in line]
+    assert early[1 : len(before) + 1] == [bool(own) for own in before]
+    assert sum(early) == sum(map(bool, before)) > 0
 
 
 def test_code_of_the_gpu_is_kept(run: Run, tmp_path: Path) -> None:

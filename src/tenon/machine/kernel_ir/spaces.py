@@ -24,7 +24,8 @@ class MemorySpace:
 class Launch:
     """``group`` is the most threads of a block.  ``units`` processors each run some of the blocks at a time, whose
     threads they issue ``width`` at once; ``resident`` is how many threads a unit holds.  ``cluster`` is the most blocks
-    of a cluster, which read each other's memory; ``copies``: memory is copied to shared memory asynchronously."""
+    of a cluster, which read each other's memory; ``copies``: memory is copied to shared memory asynchronously;
+    ``early``: a launch may begin before those that it depends on have ended, and wait for them itself."""
 
     group: int = 256
     units: int = 100
@@ -32,6 +33,7 @@ class Launch:
     resident: int = 1024
     cluster: int = 1
     copies: bool = False
+    early: bool = False
 
 
 SHARED = MemorySpace("shared", 48 << 10)

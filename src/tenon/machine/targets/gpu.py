@@ -94,7 +94,7 @@ TARGETS = (
     _device(
         "cuda-sm90",
         "CUDA device (NVIDIA GPU, Hopper or newer) of an x86-64 machine: blocks in clusters",
-        replace(_NVIDIA, copies=True, cluster=8),
+        replace(_NVIDIA, copies=True, cluster=8, early=True),
         _SHARED,
         _DOT4,
         *_AMPERE,
@@ -103,7 +103,7 @@ TARGETS = (
     _device(
         "cuda-sm90a",
         "CUDA device (NVIDIA Hopper GPU) of an x86-64 machine: tensor cores that work beside the threads of four warps",
-        replace(_NVIDIA, copies=True, cluster=8),
+        replace(_NVIDIA, copies=True, cluster=8, early=True),
         MemorySpace("shared", 227 << 10),
         _DOT4,
         *_AMPERE,

@@ -56,6 +56,20 @@ static struct {
   CUDA_FUNCTIONS(CUDA_MEMBER)
 } cu;
 
+/* A launch that may begin before the launches have ended that it depends on, of drivers for GPUs that can do it. */
+typedef struct {
+  int id;
+  uint64_t values[8];
+} CudaLaunchAttribute;
+typedef struct {
+  unsigned groups[3], threads[3], shared;
+  void *stream;
+  CudaLaunchAttribute *attributes;
+  unsigned attribute_count;
+} CudaLaunch;
+enum { CUDA_EARLY = 6 };
+static int (*cuda_launch_with)(const CudaLaunch *launch, void *function, void **parameters, void **more);
+
 static int cuda_load(void) {
 #ifdef _WIN32
   const char *name = "nvcuda.dll";
@@ -64,6 +78,7 @@ static int cuda_load(void) {
 #endif
   void *library = device_library(name);
   if (!library) return device_failed(DEVICE_NO_DRIVER, "there is no CUDA driver: %s is not installed", name);
+  if (!device_function(library, "cuLaunchKernelEx", &cuda_launch_with)) cuda_launch_with = NULL;
   if (CUDA_FUNCTIONS(CUDA_FIND) 1) return 0;
   return device_failed(DEVICE_NO_DRIVER, "the CUDA driver is too old: CUDA 11.4 or newer is needed");
 }

@@ -72,6 +72,7 @@ typedef struct {
   const DeviceOperand *operands;
   const size_t *waited; /* the steps that each one waits for, and those that nothing waits for (CUDA); NULL: all do */
   const size_t *ends;   /* where those of each step end there, and at last all */
+  int early;            /* whether kernels wait themselves for those that they depend on (CUDA) */
 } DeviceNetwork;
 
 static char device_message[2048];

@@ -26,6 +26,7 @@ LANGUAGE = DeviceLanguage(
     declared=SHARED.bytes,
     bounds="__launch_bounds__({size}) ",
     clusters="__cluster_dims__({size}, 1, 1) ",
+    waits='asm volatile("griddepcontrol.wait;" ::: "memory");',
     aligned="__builtin_assume_aligned({address}, 16)",
     host=("device_text.c", "cuda_api.c", "cuda_device.c", "device_groups.c", "cuda_queue.c", "cuda_streams.c"),
     reads="cuda_reads.c",

@@ -22,6 +22,7 @@ _NEEDED = {
     "mma.sync.aligned.m16n8k32": 80,
     "__cluster_dims__": 90,
     "wgmma.": 90,
+    "griddepcontrol.": 90,
 }
 """The least that words of kernels need."""
 

@@ -34,10 +34,11 @@ class _AddedStep(NamedTuple):
 
 
 class EntryKernels:
-    """The kernels of all steps of some programs, in the order in which steps first run them."""
+    """The kernels of all steps of some programs, in the order in which steps first run them.  Where they begin
+    ``early``, they wait for those that they depend on."""
 
-    def __init__(self, language: DeviceLanguage) -> None:
-        self.language = language
+    def __init__(self, language: DeviceLanguage, *, early: bool) -> None:
+        self.language, self.early = language, early
         self._steps = dict[str, list[_AddedStep]]()
         """By the text of a kernel without its name and the offsets of its operands."""
 
@@ -45,7 +46,7 @@ class EntryKernels:
         """Take a step, inside of so many ``loops``.  ``more`` follows the parameters and the arguments of the function
         that the kernel calls, whose operands lie in ``objects``; ``name`` is that of the kernel if no step before has
         it."""
-        text = "\n".join(_kernel(self.language, step, loops, more, objects))
+        text = "\n".join(_kernel(self.language, step, loops, more, objects, early=self.early))
         offsets = tuple(place.offset for place in step.call.args)
         self._steps.setdefault(text, []).append(_AddedStep(name, call_comment(step.call), offsets))
 
@@ -82,7 +83,7 @@ def _offset(operand: int) -> str:
 
 
 def _kernel(
-    language: DeviceLanguage, step: KernelLaunch, loops: int, more: MoreArguments, objects: Objects
+    language: DeviceLanguage, step: KernelLaunch, loops: int, more: MoreArguments, objects: Objects, *, early: bool
 ) -> Iterator[str]:
     """The kernel that runs one work item of a step, or one thread of a work group."""
     words = dict.fromkeys(Region, language.region) | {Region.CONSTANT: language.constant_region}
@@ -102,6 +103,8 @@ def _kernel(
         limits = language.bounds.format(size=groups.size)
         limits += language.clusters.format(size=groups.cluster_size) if groups.cluster else ""
     yield f"{language.kernel} {limits}{_NAME}({regions}{parameters}) {{"
+    if early:
+        yield f"  {language.waits}"
     if groups is not None:
         yield from _shared(language, groups)
     elif items:

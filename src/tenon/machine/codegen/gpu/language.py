@@ -21,6 +21,7 @@ class DeviceLanguage:
     thread in it; ``shared`` declares an array that the threads of a block share, and ``bounds`` tells the compiler how
     many threads a block has, ``clusters`` how many blocks a cluster.  More than ``declared`` bytes of such arrays are
     parts of one, ``stated``, whose bytes the host states.  ``aligned`` says of an address that it is a multiple of 16.
+    ``waits`` is the statement by which a kernel that begins early waits for those that it depends on.
     ``reads`` is the file with the function that reads a number between launches; "" where the host cannot wait for one.
     ``streams``: a network can be queued on a stream of the caller's, with tensors that lie on the device.  ``graphs``:
     launches are nodes of a graph, which says what each waits for.
@@ -44,6 +45,7 @@ class DeviceLanguage:
     bounds: str = ""
     clusters: str = ""
     aligned: str = ""
+    waits: str = ""
     reads: str = ""
     streams: bool = False
     graphs: bool = False

@@ -111,7 +111,7 @@ def _print_kernels(language: DeviceLanguage, backend: Backend, programs: Sequenc
         return names[key]
 
     steps = tuple(steps_of(program, backend, printed) for program in programs)
-    entries, images = EntryKernels(language), [list[int]() for _ in programs]
+    entries, images = EntryKernels(language, early=_early(language, programs[0])), [list[int]() for _ in programs]
     for p, own, objects, numbers in zip(programs, steps, operands.objects, images, strict=True):
         for i, (step, loops) in enumerate(zip(own, depths(p.items), strict=True)):
             more = dialect.more_arguments(step.function, objects[i])
@@ -228,7 +228,7 @@ def _network(
         *check_function(name, checks),
         f"static const DeviceNetwork {name}_network = {{",
         f"  {name}_steps, {name}_offsets, {name}_inputs, {name}_outputs, {counts}, {sizes}, {launch}, {bound},",
-        f"  {waits},",
+        f"  {waits}, {int(_early(language, program))},",
         "};\n",
         f"{create} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, NULL, status);\n}}\n",
         f"{create_with} {{\n  return device_create(&{name}_network, {Region.CONSTANT}, options, status);\n}}\n",
@@ -248,6 +248,11 @@ def _network(
         "}",
         *reset_text(program),
     ]
+
+
+def _early(language: DeviceLanguage, program: Program) -> bool:
+    """Whether kernels begin before those that they depend on have ended."""
+    return bool(language.waits) and program.launch is not None and program.launch.early
 
 
 def kernel_key(step: KernelLaunch) -> str:
