@@ -44,6 +44,11 @@ _STEP, _CHUNK = 450, 12
 issues the copies of a thread's part."""
 
 
+_FEW, _NARROW = 64, 128
+"""Products of a result at which a block stores for longer than it multiplies, and the most channels of its tile then:
+a unit has room for two such blocks, of which one stores while the other multiplies."""
+
+
 class TensorWarpgroups(TensorTiled):
     """Direct sums by tiles of a matrix unit that works beside the threads of four warps."""
 
@@ -92,7 +97,8 @@ def _tiles(s: Conv) -> Iterator[WarpgroupTile]:
     """Tiles that are not much larger than the result."""
     largest_m, largest_n = max(GROUP, 2 * positions(s) - 1), max(COLUMNS[0], 2 * s.padded - 1)
     for m, n, k, stages in product((64, 128, 256), COLUMNS, (32, 64, 128), (3, 4, 6)):
-        if m > largest_m or n > largest_n or m * n > 128 * 256:
+        stores = s.taps * s.x.channels <= _FEW and n > _NARROW
+        if m > largest_m or n > largest_n or m * n > 128 * 256 or stores:
             continue
         tile, steps = WarpgroupTile(m, n, k, M, n, 1, stages), Depth.of(s, k).steps
         for splits in (p for p in (1, 2, 3, 4, 6, 8) if steps % p == 0 and (p == 1 or steps // p >= 4)):
