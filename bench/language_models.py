@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--write", choices=WRITTEN, help="write the model first")
     parser.add_argument("--size", choices=tuple(SIZES), default="135m", help="of the model to write")
     parser.add_argument("--target", default="host")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--llama-bench", default="", help="the program of llama.cpp; none: Tenon alone")
     parser.add_argument("--threads", default="1", help="numbers of threads, with commas")
     parser.add_argument("--repeat", type=int, default=5)
@@ -242,7 +243,14 @@ def main() -> None:
         bundle, began = Path(folder) / "model.tenon", process_time()
         sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"} if given.piece else None
         given.piece = given.piece or tokens_of_run(max(numbers), threaded=True)
-        made = tenon.compile(given.model, name="model", target=given.target, threads=max(numbers), shapes=sizes)
+        made = tenon.compile(
+            given.model,
+            name="model",
+            target=given.target,
+            threads=max(numbers),
+            shapes=sizes,
+            precision=given.precision,
+        )
         made.save(bundle)
         print(f"compiled in {process_time() - began:.1f} s of processor time (and the C compiler's)")
         print(f"file {given.model.stat().st_size:,} B, bundle {bundle.stat().st_size:,} B")

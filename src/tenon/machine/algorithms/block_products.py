@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.machine.isa.sme_blocks import SIDE
-from tenon.machine.kernels import block_tiles, outer_groups, stream_rows
+from tenon.machine.kernels import block_tiles, block_tiles_bf16, outer_groups, stream_rows
 from tenon.machine.kernels.block_packing import WORDS
 from tenon.machine.kernels.block_sums import BlockProduct, streams
 from tenon.machine.kernels.block_tiles import ROWS
@@ -22,6 +22,9 @@ _ROWS = 4
 _ENDS = 4.0
 """Time to scale the sums of a row that left the registers of tiles, and to add them, while next ones are made."""
 
+_FEW_TILES = 2
+"""Tiles of rows for which weights are not unpacked to bf16."""
+
 _OUTER_ENDS = 10.0
 """The same of a row of sixteen sums of outer products: five instructions over long vectors."""
 
@@ -36,6 +39,12 @@ def in_tiles(s: BlockProduct, machine: Machine) -> bool:
         return False
     tiles = block_tiles.row_tiles(s) * max(unit.time, ROWS * _ENDS) + 2 * _UNPACKED
     return tiles < _by_vectors(s)
+
+
+def in_bf16(s: BlockProduct, machine: Machine) -> bool:
+    """Whether a product is computed in bf16 by tiles in registers: where that is asked for, of so many rows that
+    weights which are unpacked to bf16 for all of them take less time than sums that are scaled."""
+    return machine.bf16_blocks and block_tiles_bf16.supported(s, machine) and block_tiles.row_tiles(s) > _FEW_TILES
 
 
 def by_outer_products(s: BlockProduct, machine: Machine) -> bool:
