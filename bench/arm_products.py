@@ -234,11 +234,18 @@ def matrices(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
     return _model(node, tensors, kind, ([rows, inputs], [rows, columns]))
 
 
-def factors(rows: int, inputs: int, columns: int) -> bytes:
+def factors(rows: int, inputs: int, columns: int, quantised: bool) -> bytes:
     """A product of two matrices that are inputs."""
     shapes = {"x": [rows, inputs], "w": [inputs, columns], "y": [rows, columns]}
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-    made = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "product", values[:2], values[2:])
+    kind = TensorProto.INT8 if quantised else TensorProto.FLOAT
+    values = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
+    node, tensors = helper.make_node("MatMul", ["x", "w"], ["y"]), dict[str, object]()
+    if quantised:
+        tensors = {f"{name}s": np.float32(scale) for name, scale in (("x", 0.02), ("w", 0.01), ("y", 0.1))}
+        tensors |= {f"{name}z": np.int8(0) for name in "xwy"}
+        node = helper.make_node("QLinearMatMul", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], ["y"])
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()]
+    made = helper.make_graph([node], "product", values[:2], values[2:], constants)
     return bytes(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
 
 
@@ -264,14 +271,14 @@ def ours(
     precision = "fp32" if quantised or blocks else kind.precision
     given = matrices(*size, quantised) if in_rows else network(*size, quantised, stride)
     if both:
-        given = factors(*size)
+        given = factors(*size, quantised)
     kept = {"weight_format": "q4_0"} if blocks else {}
     made = tenon.compile(given, target=kind.target, precision=precision, **kept)
     row = find(kind.target)
     row = replace(row, flags=(*row.flags, "-DTENON_UNCHECKED_OUTER_PRODUCTS"))
     bundle = Bundle.of(made.program, resolved(Options(target=kind.target, precision=precision), row))
     x = np.zeros((rows, inputs) if in_rows else (1, inputs, 1, rows * stride), np.int8 if quantised else np.float32)
-    values = {"x": x} | ({"w": np.zeros((inputs, columns), np.float32)} if both else {})
+    values = {"x": x} | ({"w": np.zeros((inputs, columns), x.dtype)} if both else {})
     counted = count(bundle, [values, values])  # the first run asks what the machine has
     edges = sum(n for name, n in counted.functions.items() if name.startswith(EDGES))
     return counted.instructions[1] - edges, counted.instructions[1], counted.functions

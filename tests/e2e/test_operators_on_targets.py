@@ -49,6 +49,7 @@ from tenon.network.ops.conv import Conv as Convolution
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_matmul import IntegerMatMul
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
@@ -320,6 +321,30 @@ def test_two_tensors_by_outer_products(target: str) -> None:
     records += recorded(Case(Gemm(alpha=0.37), given[:2], label="scaled"), row.machine)
     assert all(each.kernel.name.startswith("outer_factors") for each in records)
     assert len(records) == len(shapes) + 2
+    assert_equal(records, row)
+
+
+def two_tensors_of_bytes() -> Iterator[Case]:
+    """Products of all combinations of types, with zero points and without, of which most have no whole tiles."""
+    rng, sizes = np.random.default_rng(7), (((2, 37, 24), (24, 52)), ((3, 18, 61), (3, 61, 56)))
+    for (left, right), a_type, b_type in itertools.product(sizes, (np.int8, np.uint8), (np.int8, np.uint8)):
+        a, b = (
+            rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+            for shape, kind in ((left, a_type), (right, b_type))
+        )
+        for zeros in ((0, 0, 5), (3, 120, -7)):
+            label = f"{left} by {right}, {zeros}"
+            yield Case(IntegerMatMul("float", zeros, factor=0.0004), (a, b), (), 0, label=label)
+            yield Case(IntegerMatMul("none", zeros, to="i32"), (a, b), (), 0, label=f"{label}, sums")
+
+
+@pytest.mark.parametrize("target", OUTER)
+def test_two_tensors_of_bytes_by_outer_products(target: str) -> None:
+    """To the bit.  QEMU before 9.0 computes these without SME, and before 10.1 without SME2."""
+    skip_without_device(target)
+    row = find(target)
+    records = [each for case in two_tensors_of_bytes() for each in recorded(case, row.machine)]
+    assert sum(each.kernel.name.startswith("outer_words") for each in records) == 32
     assert_equal(records, row)
 
 

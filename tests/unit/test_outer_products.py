@@ -24,6 +24,7 @@ from tenon.machine.algorithms.registry import best
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels.conv import Conv as DenseConv
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.outer_matrices import outer_matrices, panel_bytes
 from tenon.machine.kernels.outer_products import OuterTiles, outer_products
 from tenon.machine.proofs.bounds import prove
@@ -33,6 +34,7 @@ from tenon.network.ops.base import Case, Site
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_gemm import IntegerGemm
+from tenon.network.ops.integer_matmul import IntegerMatMul
 from tenon.network.ops.matmul import MatMul
 
 ROW = find("aarch64-sme")
@@ -107,6 +109,37 @@ def test_two_tensors_are_multiplied_so_where_it_is_estimated_to_be_faster() -> N
     assert not applies(64, 63)
     assert not applies(64, 64, DType.F16)
     assert not applies(2, 4)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("zeros", [(0, 0, 5), (3, -7, 5)])
+def test_two_tensors_of_bytes(zeros: tuple[int, int, int], threads: int) -> None:
+    """Sums of columns and of rows are added where zero points are not 0; the last word of a row is filled."""
+    machine, rng = replace(ROW.machine, threads=threads), np.random.default_rng(3)
+    product = IntegerMatMul("float", zeros, factor=0.0004)
+    arrays = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((2, 37, 61), (61, 56))]
+    site = make_site(product, arrays, machine)
+    steps = product.lower(site)
+    assert steps[-1].kernel.name == "outer_words_37x64x56"
+    for step in steps:
+        prove(step.kernel)
+        check(show(step.kernel))
+    (result,) = run_site(product, site, arrays)
+    np.testing.assert_array_equal(result, product.evaluate(arrays)[0])
+
+
+def test_two_tensors_of_bytes_are_multiplied_so_where_it_is_estimated_to_be_faster() -> None:
+    """Not a few rows of few inputs, and not columns that are no whole vectors."""
+
+    def chosen(rows: int, inputs: int, columns: int, machine: Machine = ROW.machine) -> bool:
+        arrays = [np.zeros(shape, np.int8) for shape in ((rows, inputs), (inputs, columns))]
+        steps = IntegerMatMul("float").lower(make_site(IntegerMatMul("float"), arrays, machine))
+        return steps[-1].kernel.name.startswith("outer_words")
+
+    assert chosen(64, 64, 64)
+    assert not chosen(2, 8, 8)
+    assert not chosen(64, 64, 63)
+    assert not chosen(64, 64, 64, find("aarch64-i8mm").machine)
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -41,11 +41,13 @@ class Words:
     """The product ``s`` on a machine: which bytes it multiplies, and the sizes of what is packed.
 
     ``filled``: the columns up to a whole vector are computed, too, of which no sum is more than ``LEAST``.
+    ``in_rows``: there is one panel of all columns, which are whole vectors.
     """
 
     s: IntegerMatMul
     machine: Machine
     filled: bool = False
+    in_rows: bool = False
 
     @property
     def conv(self) -> Conv:
@@ -76,7 +78,7 @@ class Words:
     @property
     def panels(self) -> tuple[int, int, int, int]:
         """The right matrices in words."""
-        lanes = self.machine.lanes
+        lanes = self.s.size[2] if self.in_rows else self.machine.lanes
         return self.s.matrices[1], -(-self.s.size[2] // lanes), self.deep, lanes
 
     @property
@@ -143,7 +145,7 @@ def pack_panels(p: Words) -> Kernel:
     zeros = zero_points(k, p.s.dynamic if p.offsets[0] else ())
     words = k.param("w", matrices, panels, deep, wide, dtype=I32, out=True)
     sums = k.param("c", matrices, panels, wide, dtype=I32, out=True) if p.offsets[0] else None
-    segments = word_segments(n, wide)
+    segments = word_segments(n, p.machine.lanes)
     (outer, inner), _ = deal(matrices, max(count for _, count, _ in segments))
     with k.loop("i", matrices, kind=outer) as i:
         for start, count, lanes in segments:

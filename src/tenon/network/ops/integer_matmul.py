@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +16,14 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.algorithms.integer_tiled import product_tile
 from tenon.machine.algorithms.integers import product_tiles
+from tenon.machine.algorithms.outer_words import tile_of as outer_tile
 from tenon.machine.kernels import integer_matmul as kernels
 from tenon.machine.kernels import integer_matmul_tiled as in_groups
 from tenon.machine.kernels import integer_matmul_words as by_words
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.integer_conv import flips as flips_of
+from tenon.machine.kernels.outer_matrices import panel_bytes
+from tenon.machine.kernels.outer_words import of_one, outer_words
 from tenon.machine.kernels.requantize import Requantize, Rounding
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, ROW_MAJOR, DType, Quant, TensorType
@@ -236,10 +239,15 @@ def _in_groups(p: by_words.Words, tile: GroupTile, zeros: Sequence[Input], rest:
 
 def _by_words(p: by_words.Words, zeros: Sequence[Input], rest: Sequence[Arg]) -> list[Step]:
     """Pack, sum up what zero points need, multiply."""
+    blocks = outer_tile(p, p.machine)
+    p = replace(p, in_rows=blocks is not None)
     steps, rows = left_steps(p, Input(0), "")
     packing, right = right_steps(p, Input(1), "", zeros)
     steps += packing
     summing, sums = row_steps(p, rows, "", zeros)
+    if blocks is not None:
+        panels = [Scratch(f"panel{i}", size, per_thread=True) for i, size in enumerate(panel_bytes(of_one(p), blocks))]
+        return [*steps, *summing, Step(outer_words(p, p.machine, blocks), (rows, *right, *sums, *panels, *rest))]
     (tile,) = product_tiles(p.conv, p.machine, 1)
     return [*steps, *summing, Step(by_words.product(p, tile), (rows, *right, *sums, *rest))]
 

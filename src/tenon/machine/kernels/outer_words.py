@@ -1,0 +1,81 @@
+"""Products of two matrices of bytes that a run computes, by outer products in tiles of a matrix unit (``isa.sme``).
+
+The right matrix is packed in words of four rows each, [matrices, words, columns], of which a row is vectors of weights;
+rows of the left one are put side by side as ``kernels.outer_matrices`` does.  What zero points add to sums, and what
+sums become, is as of ``kernels.integer_matmul_words``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tenon.machine.isa.sme_blocks import SIDE
+from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.index import Index
+from tenon.machine.kernel_ir.loops import Expr, Kernel, broadcast
+from tenon.machine.kernels import outer_matrices
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_matmul import Results, batches
+from tenon.machine.kernels.integer_matmul_words import Words
+from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.outer_matrices import panel_of, panel_params, panel_side_by_side, row_runs
+from tenon.machine.kernels.outer_products import (
+    LANES,
+    OuterContext,
+    OuterTiles,
+    about,
+    block_of_results,
+    cuts,
+    unit_of,
+)
+from tenon.network.graph.types import I32, DType
+
+
+def of_one(p: Words) -> Conv:
+    """The product of one pair of matrices as a convolution of one row of positions."""
+    (m, _, n), deep = p.s.size, 4 * p.deep
+    x, y = Image(1, deep, 1, m, deep, dtype=p.s.dtypes[0]), Image(1, n, 1, m, n, dtype=p.s.to)
+    return Conv(x, y, bias=False, weights=DType.I8)
+
+
+def supported(p: Words, machine: Machine) -> bool:
+    """Whether there is a kernel for a product."""
+    return not (p.shifts[0] or p.filled) and outer_matrices.supported(of_one(p), machine)
+
+
+@lru_cache(maxsize=256)
+def outer_words(p: Words, machine: Machine, tile: OuterTiles) -> Kernel:
+    """Parameters: the left matrices in words, the right ones in rows of words, sums of columns and of rows where they
+    are needed, the panels of ``outer_matrices.panel_bytes`` (scratch), operands, y."""
+    (m, _, n), c = p.s.size, of_one(p)
+    k = Builder(f"outer_words_{m}x{4 * p.deep}x{n}", f"[{m}, {4 * p.deep}] times [{4 * p.deep}, {n}]; {about(tile)}")
+    a = k.param("a", *p.rows, dtype=DType.Q8)
+    b = k.param("b", p.s.matrices[1], p.deep, n, dtype=I32)
+    columns = k.param("c", p.s.matrices[1], n, dtype=I32) if p.offsets[0] else None
+    sums = k.param("s", *p.rows[:2], dtype=I32) if p.offsets[1] else None
+    own, unit = panel_params(k, c, tile), unit_of(c, machine)
+    results, runs = Results.of(k, p.s), row_runs(c, tile)
+    assert unit is not None
+    with batches(k, p.s, sum(count for _, count, _ in runs)) as ((left, right, product), (kind,)):
+
+        def store(n: Index, channel: Index, top: Index, row: Index, total: Expr) -> None:
+            if columns is not None:
+                total = total + columns.vec(LANES)[right, channel // LANES]
+            if sums is not None:
+                total = total + broadcast(sums[left, row], LANES)
+            results.store(product * m + row, channel, LANES, k.let("t", total))
+
+        for (start, count, width), panel in zip(runs, own, strict=True):
+            context = OuterContext(k, panel_of(c, tile), unit, panel, None, store, results.y, pitch=4 * n)
+            with k.loop("j", count, kind=kind) as j:
+                first_row = j * width + start
+                with k.outline(f"panel{width}", f"words of {width} rows side by side"):
+                    panel_side_by_side(context, (c, a), (left, first_row), width)
+                for first, groups, across in cuts(c, tile):
+                    vectors = min(across * SIDE, n - first * SIDE) // LANES
+                    outlined = k.outline(f"{width}x{vectors}", f"{width} rows by {across} tiles")
+                    with k.loop("o", groups) as o, outlined:
+                        at, size = (Index(), right, Index(), first_row), (width, first + o * across, vectors)
+                        block_of_results(context, b, at, size, (Index(), Index(), Index()))
+    return k.done()
