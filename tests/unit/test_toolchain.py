@@ -134,6 +134,20 @@ def test_zig_without_its_own_cache_on_a_full_disk(tmp_path: Path) -> None:
         assert zig.compile(SOURCE, "k.c", find_target("aarch64")) == b"made\n"
 
 
+def test_no_room_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that fails in whatever way on a full disk."""
+    program = tmp_path / "cc"
+    program.write_text("#!/bin/sh\nkill -ABRT $$\n")
+    program.chmod(0o755)
+    failing = compiler.Compiler((str(program),), "cc", "", tmp_path / "cache")
+    with pytest.raises(ToolchainError, match="the C compiler failed with exit status -6"):
+        failing.compile(SOURCE, "k.c", find_target("host"))
+    room = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    with pytest.raises(ToolchainError, match=r"no room for temporary files in .*: make room, or set TMPDIR"):
+        failing.compile(SOURCE, "k.c", find_target("host"))
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 def test_without_zig_gcc_compiles_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

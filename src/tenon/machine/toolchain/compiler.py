@@ -10,6 +10,7 @@ and whenever it is compiled, and every result is kept in the cache.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import shlex
 import shutil
@@ -42,6 +43,8 @@ BASE_FLAGS = (
     "-Wextra",
     "-Werror",
 )
+_LEAST_ROOM = 1 << 20
+"""Bytes: with less in the folder of temporary files, compilers fail for want of it."""
 _NO_GUARDS = ("-fno-stack-protector", "-U_FORTIFY_SOURCE")
 """Some distributions' compilers guard arrays on the stack, and copies to arrays, by functions of the C library, which
 bundles do without, and which other versions of that library lack."""
@@ -173,9 +176,13 @@ class Compiler:
                     warn_unwritable(libraries, "No space left on device")
                     status, message = self._running.run(command, folder, _environment(folder, None))
                 if status or not (folder / output).exists():
+                    if shutil.disk_usage(folder).free < _LEAST_ROOM:  # compilers end in various ways then
+                        raise _no_room(folder.parent)
                     raise ToolchainError(_failure(command, status, message, self.zig))
                 return (folder / output).read_bytes()
         except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise _no_room(Path(tempfile.gettempdir())) from error
             raise ToolchainError(f"cannot run the C compiler {self.command[0]}: {error}") from error
 
 
@@ -270,6 +277,12 @@ def _writable(folder: Path) -> Path | None:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     return None
+
+
+def _no_room(folder: Path) -> ToolchainError:
+    return ToolchainError(
+        f"the C compiler has no room for temporary files in {folder}: make room, or set TMPDIR to a folder with more"
+    )
 
 
 def _failure(command: Sequence[str], status: int, stderr: bytes, zig: bool) -> str:
