@@ -10,6 +10,7 @@ import pytest
 
 import tenon.cli
 from command_line import run_main
+from onnx_models import model, node
 from real import DIGITS, held_out_digits
 from tenon.cli.console import steps
 from tenon.tools.tune.search import LayerTimes
@@ -29,6 +30,15 @@ def test_tuning_names_layers_as_the_model_does(
     assert {"conv0", "conv2"} >= {row.split()[0] for row in rows if row[0] != " "}
     assert "f32[" not in "".join(rows)
     assert last.startswith("kept in ")
+
+
+def test_nothing_is_kept_where_there_was_nothing_to_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relu.onnx").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": (1, 4)}, ["y"]).SerializeToString())
+    assert run_main(tenon.cli.main, ["tune", "relu.onnx", "--table", "tuning.sqlite"]) == 0
+    assert capsys.readouterr().out == "relu.onnx: no layer has several algorithms to choose from\n"
 
 
 def test_layers_that_are_equal_are_counted() -> None:

@@ -68,6 +68,8 @@ def tune_models(
             f"{name}: {len(layers)} layers take {duration(best)}, {duration(estimated)} as estimated", markup=False
         )
         console.print(_table(sorted(layers, key=lambda layer: -layer.excess)[:WORST]), markup=False)
+    if not any(results.values()) and groups is None:
+        return None
     also = f", work groups in {groups}" if groups is not None else ""
     return console.print(f"kept in {chosen.tuning}{also}", markup=False, soft_wrap=True)
 
