@@ -145,7 +145,7 @@ def pack_panels(p: Words) -> Kernel:
     zeros = zero_points(k, p.s.dynamic if p.offsets[0] else ())
     words = k.param("w", matrices, panels, deep, wide, dtype=I32, out=True)
     sums = k.param("c", matrices, panels, wide, dtype=I32, out=True) if p.offsets[0] else None
-    segments = word_segments(n, p.machine.lanes)
+    segments = word_segments(n, wide)
     (outer, inner), _ = deal(matrices, max(count for _, count, _ in segments))
     with k.loop("i", matrices, kind=outer) as i:
         for start, count, lanes in segments:

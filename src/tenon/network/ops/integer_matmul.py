@@ -23,7 +23,7 @@ from tenon.machine.kernels import integer_matmul_words as by_words
 from tenon.machine.kernels.group_tiles import GroupTile
 from tenon.machine.kernels.integer_conv import flips as flips_of
 from tenon.machine.kernels.outer_matrices import panel_bytes
-from tenon.machine.kernels.outer_words import of_one, outer_words
+from tenon.machine.kernels.outer_words import column_sums, of_one, outer_fours, outer_words
 from tenon.machine.kernels.requantize import Requantize, Rounding
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import I32, ROW_MAJOR, DType, Quant, TensorType
@@ -265,6 +265,9 @@ def right_steps(p: by_words.Words, given: Arg, name: str, zeros: Sequence[Input]
     panels = Scratch(f"panels{name}", 4 * math.prod(p.panels))
     columns = [Scratch(f"columns{name}", 4 * math.prod(p.panels) // p.deep)] if p.offsets[0] else []
     read = zeros if p.offsets[0] else ()
+    if p.in_rows:
+        packing = [Step(outer_fours(p), (given, panels))]
+        return [*packing, *(Step(column_sums(p), (panels, *read, each)) for each in columns)], [panels, *columns]
     flips = [Weights(flips_of(p.machine))] if p.shifts[0] else []
     return [Step(by_words.pack_panels(p), (given, *read, panels, *columns))], [panels, *flips, *columns]
 
