@@ -338,7 +338,8 @@ def test_models_without_tokenizer_are_refused_before_they_are_compiled(
     monkeypatch.setattr(tenon, "compile", compile)
     model = written_model(tmp_path)
     model.with_name("tokenizer.json").unlink()
-    assert "put its tokenizer.json beside it" in refused(capsys, words[0], str(model), *words[1:])
+    message = refused(capsys, words[0], str(model), *words[1:])
+    assert f"'{model.name}' has no tokenizer: put its tokenizer.json beside the model" in message
 
 
 def test_ctrl_c_before_an_answer_begins_keeps_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,14 @@ def test_tuning_names_layers_as_the_model_does(
     assert last.startswith("kept in ")
 
 
+def test_tuning_for_a_gpu_that_is_not_here_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tenon.runtime.engine.device_here.why_no_device", lambda target: "there is no driver")
+    assert run_main(tenon.cli.main, ["tune", MODEL, "--target", "cuda"]) == 2
+    assert capsys.readouterr().err.strip() == "tenon: --target cuda: there is no driver"
+
+
 def test_nothing_is_kept_where_there_was_nothing_to_measure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -329,7 +329,7 @@ def _engine_or_bundle(
             note_open_batches(kept.assumed)
             return engine
     if here:
-        _check_can_run(find(chosen.target))
+        check_can_run(find(chosen.target))
     with stages(f"compiling {source.name}") as progress, kept.compiling():
         bundle = _compiled(source, chosen, progress, only_speed=only_speed, check=check)
     if not here or not runs_here(bundle.target.name):
@@ -339,7 +339,7 @@ def _engine_or_bundle(
     return _opened(opened, threads, gpu=options.get("gpu"))
 
 
-def _check_can_run(target: Target) -> None:
+def check_can_run(target: Target) -> None:
     """Before a compilation that takes long: raises ResourceError where a GPU's driver or device is missing, and
     ToolchainError for code that neither this machine nor an emulator executes."""
     from tenon.machine.codegen.backend import find as find_backend

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from tenon.cli.console import console, duration, print_json, table
 from tenon.cli.device_choice import HERE, DeviceChoice
-from tenon.cli.model_source import ModelArgument, weighted
+from tenon.cli.model_source import ModelArgument, check_can_run, weighted
 from tenon.cli.text_table import shortened
 from tenon.cli.work_groups import check_groups, tune_groups
+from tenon.machine.targets import find
 from tenon.options import Options
 from tenon.pipeline import tune
 from tenon.tools.tune.search import LayerTimes
@@ -39,6 +40,8 @@ def tune_models(
     runner, given = where.runner(options)
     groups = given.pop("gpu_parameters", None)
     chosen = Options.from_environment(**given)
+    if runner is None:
+        check_can_run(find(chosen.target))
     if groups is not None:
         check_groups(chosen, runner, groups)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

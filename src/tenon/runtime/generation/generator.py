@@ -338,6 +338,8 @@ def language_of(text: TextModel | None, name: str) -> tuple[TextModel, TextToken
             f"'{name}' is no language model that predicts tokens: give a GGUF file, or a folder with a language model "
             "and its tokenizer.json"
         )
+    if text.tokenizer is None:
+        raise InputError(f"'{name}' has no tokenizer: put its tokenizer.json beside the model")
     return text, TextTokenizer.of(text)
 
 

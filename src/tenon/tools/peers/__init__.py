@@ -64,4 +64,4 @@ def runtime_for(format: str) -> str:
     for name, runtime in PEERS.items():
         if format in runtime.formats:
             return name
-    raise InputError(f"no runtime here runs models of {format}: give recorded outputs")
+    raise InputError(f"no runtime here runs models of {format}: give recorded outputs (--expected)")
