@@ -139,7 +139,8 @@ def test_images_in_messages(tmp_path: Path) -> None:
             generator.tokens_of("<image>a<image>")
         for bad, why in (
             ("https://example.com/a.png", "not fetched"),
-            ("data:image/png;base64,AAAA", "cannot be read"),
+            ("data:image/png;base64,AAAA", "cannot be read: it is no JPEG, PNG"),
+            (url[: len(url) // 8 * 4], "cannot be read: "),
         ):
             part = {"type": "image_url", "image_url": {"url": bad}}
             with pytest.raises(InputError, match=why):

@@ -60,12 +60,14 @@ def photo_at(url: str) -> Photo:
     head, comma, content = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         raise InputError("images are given as data: URLs of base64, and not fetched from addresses")
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(BytesIO(base64.b64decode(content, validate=True))) as file:
             photo = ImageOps.exif_transpose(file)
             photo.load()
             return photo
+    except UnidentifiedImageError:  # its message names an object in memory
+        raise InputError("an image in a data: URL cannot be read: it is no JPEG, PNG, BMP, GIF, TIFF or WebP") from None
     except (OSError, SyntaxError, ValueError, binascii.Error, Image.DecompressionBombError) as error:
         raise InputError(f"an image in a data: URL cannot be read: {error}") from None
