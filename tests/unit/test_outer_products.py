@@ -126,6 +126,8 @@ def test_two_tensors_of_bytes(zeros: tuple[int, int, int], threads: int) -> None
     for step in steps:
         prove(step.kernel)
         check(show(step.kernel))
+    stored = re.search(r'instruction "outer_i8"\([^;]*\by\[', show(steps[-1].kernel))
+    assert (stored is not None) == (zeros[:2] == (0, 0)), "the unit requantises where zero points add nothing"
     (result,) = run_site(product, site, arrays)
     np.testing.assert_array_equal(result, product.evaluate(arrays)[0])
 

@@ -34,6 +34,7 @@ from tenon.machine.isa.sme_blocks import (
     OuterEnds,
     channels_of,
     contiguous,
+    factor_of,
     finished_row,
     nest,
     spread,
@@ -129,7 +130,7 @@ def _constants(ends: OuterEnds) -> list[str]:
     lines = [*spread(LOW, ends.low), *spread(HIGH, ends.high)]
     if ends.words == 1:
         lines += spread(ONES, 0x4B400000)
-        lines += [f"ld1rw {{z{FACTOR + k}.s}}, p0/z, [%[q]]" for k in range(4)] if ends.single else []
+        lines += [line for k in range(4) for line in factor_of(ends, FACTOR + k)] if ends.single else []
     return [*lines, *(spread(FACTOR, ends.factor) if ends.scaled else [])]
 
 
@@ -178,7 +179,7 @@ def _operands(block: OuterBlock, inputs: str, rest: Sequence[str]) -> tuple[list
     read = [f'[x{i}] "r"((const char *)({inputs}) + {apart * i})' for i in range(block.down)]
     read += [f'[b] "r"({places.pop(0)})'] if block.bias else []
     if ends := block.ends:
-        read += [f'[q] "r"({places.pop(0)})'] if ends.words == 1 else []
+        read += [f'[q] "r"({places.pop(0)})'] if ends.given else []
         across = 4 * SIDE * ends.fours * ends.words
         read += [f'[y{i}] "r"((char *)({places[0]}) + {across * i})' for i in range(block.down)]
         read.append(f'[plane] "r"({ends.plane}L)')
@@ -283,7 +284,7 @@ class OuterWriter:
         lines += spread(FACTOR, ends.factor) if ends.scaled else []
         if ends.words == 1:
             lines += spread(ONES, 0x4B400000)
-            lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
+            lines += factor_of(ends, FACTOR) if ends.single else []
         for j in range(block.across):
             if ends.words == 1 and not ends.single:
                 lines.append(f"ld1w {{z{FACTOR}.s}}, p0/z, [%[q], #{j}, mul vl]")

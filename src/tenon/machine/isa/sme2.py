@@ -30,7 +30,7 @@ from tenon.machine.isa.sme import (
     begin,
     block_text,
 )
-from tenon.machine.isa.sme_blocks import INFINITE, SIDE, OuterBlock, OuterEnds, finished_row, spread
+from tenon.machine.isa.sme_blocks import INFINITE, SIDE, OuterBlock, OuterEnds, factor_of, finished_row, spread
 from tenon.network.graph.dtype import DType
 
 
@@ -102,7 +102,7 @@ def _constants(ends: OuterEnds) -> list[str]:
     lines = [*spread(_LOW, ends.low), *spread(_HIGH, ends.high)]
     if ends.words == 1:
         lines += spread(_ZERO, ends.zero & 0xFFFFFFFF) if ends.zero else []
-        lines += [f"ld1rw {{z{_FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
+        lines += factor_of(ends, _FACTOR) if ends.single else []
     return [*lines, *(spread(_FACTOR, ends.factor) if ends.scaled else [])]
 
 

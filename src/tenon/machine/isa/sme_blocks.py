@@ -12,6 +12,8 @@ SIDE = 16
 
 ONE = 0x3F800000
 """The bits of 1 in f32."""
+KNOWN = 2
+"""What ``OuterEnds.single`` is where the factor of bytes is a number of the instruction."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class OuterEnds:
     are bits of f32.  Sums of bytes are multiplied before by a factor in f32, which is ``single`` or one for each
     channel, and become whole numbers, halves to even, to which ``zero`` is added.  A block of the image has ``fours``
     of channels, and blocks lie ``plane`` bytes apart; ``in_rows``: there is one block, and positions lie ``plane``
-    bytes apart.  Sums of floats are multiplied by ``factor`` before, which is bits of f32.
+    bytes apart.  Sums of floats are multiplied by ``factor`` before, which is bits of f32,
+    and so are those of bytes where ``single`` is ``KNOWN``.
     """
 
     words: int
@@ -35,6 +38,11 @@ class OuterEnds:
     in_rows: int = 0
     factor: int = ONE
     COUNT: ClassVar[int] = 9
+
+    @property
+    def given(self) -> bool:
+        """Whether factors of bytes are in memory."""
+        return self.words == 1 and self.single != KNOWN
 
     @property
     def scaled(self) -> bool:
@@ -152,6 +160,11 @@ def finished(ends: OuterEnds, registers: Sequence[int]) -> list[str]:
 def stores_of(ends: OuterEnds) -> str:
     """The instruction that stores such results."""
     return {4: "st1w", 2: "st1h", 1: "st1b"}[ends.words]
+
+
+def factor_of(ends: OuterEnds, register: int) -> list[str]:
+    """The only factor of bytes in every lane of a vector."""
+    return [f"ld1rw {{z{register}.s}}, p0/z, [%[q]]"] if ends.given else spread(register, ends.factor)
 
 
 def channels_of(block: OuterBlock) -> list[str]:

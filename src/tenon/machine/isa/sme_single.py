@@ -16,6 +16,7 @@ from tenon.machine.isa.sme_blocks import (
     OuterBlock,
     OuterEnds,
     channels_of,
+    factor_of,
     finished,
     nest,
     spread,
@@ -111,7 +112,7 @@ class _Single:
         lines += spread(FACTOR, ends.factor) if ends.scaled else []
         if ends.words == 1:
             lines += spread(ONES, 0x4B400000)
-            lines += [f"ld1rw {{z{FACTOR}.s}}, p0/z, [%[q]]"] if ends.single else []
+            lines += factor_of(ends, FACTOR) if ends.single else []
         lines += ["mov %[s], %[y0]"]
         for j in range(self.block.across):
             own = _SUMS + j

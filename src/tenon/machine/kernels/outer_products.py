@@ -25,6 +25,7 @@ from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import identity
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.kernels.rows import LONGEST_PRODUCT
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
@@ -112,6 +113,7 @@ class OuterContext:
     y: Tensor
     ends: OuterEnds | None = None
     factors: Tensor | None = None
+    place: Callable[[Index, Index], tuple[Index, ...]] | None = None  # of results, from their first tile and row
     pitch: int = 0  # bytes between rows of weights that a run computes, [matrices, inputs, channels]
 
 
@@ -162,7 +164,7 @@ def integer_context(k: Builder, s: IntegerConv, machine: Machine, x: Tensor) -> 
 
 
 def _ends(
-    c: Conv, bounds: tuple[float, float], *, single: bool = False, zero: int = 0, factor: float = 1.0
+    c: Conv, bounds: tuple[float, float], *, single: int = False, zero: int = 0, factor: float = 1.0
 ) -> OuterEnds | None:
     """Ends of a convolution without operands; None where a block of results is no store of the unit."""
     fours, words = c.y.block // 4, c.y.dtype.bytes
@@ -207,12 +209,16 @@ def _number(value: Expr) -> float | None:
 
 def _integer_ends(s: IntegerConv) -> OuterEnds | None:
     """The ends of a convolution of integers that is requantised in f32; None elsewhere."""
-    q = s.requantize
-    if q.rounding != "float" or q.slope != 1 or q.dtype.bytes > 1 or s.added is not None:
+    if s.requantize.rounding != "float" or s.added is not None or s.conv.epilogue is not identity:
         return None
-    if s.conv.epilogue is not identity or s.conv.y.dtype is not q.dtype:
+    return byte_ends(s.conv, s.requantize, s.single[0])
+
+
+def byte_ends(c: Conv, q: Requantize, single: int, factor: float = 1.0) -> OuterEnds | None:
+    """The ends of bytes that are requantised in f32, by ``factor`` where ``single`` is ``KNOWN``; None elsewhere."""
+    if q.rounding != "float" or q.slope != 1 or q.dtype.bytes > 1 or c.y.dtype is not q.dtype:
         return None
-    return _ends(s.conv, (float(q.low - q.zero), float(q.high - q.zero)), single=s.single[0], zero=q.zero)
+    return _ends(c, (float(q.low - q.zero), float(q.high - q.zero)), single=single, zero=q.zero, factor=factor)
 
 
 def _factors(k: Builder, c: Conv, tile: OuterTiles) -> tuple[Tensor, list[Tensor]]:
@@ -275,7 +281,8 @@ def block_of_results(
     if ends is not None:
         if p.factors is not None and ends.words == 1:
             operands.append((p.factors, (0 if ends.single else first * SIDE,)))
-        operands.append((p.y, c.y.place(n, first * SIDE, top, left, 1)))
+        place = c.y.place(n, first * SIDE, top, left, 1) if p.place is None else p.place(first, left)
+        operands.append((p.y, place))
     with k.instruction(p.unit.operation, operands, *block.numbers):
         _sums(p, block, (w, o), x, (sums, first), count)
         if ends is not None:

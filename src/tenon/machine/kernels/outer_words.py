@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tenon.machine.isa.sme_blocks import SIDE
+from tenon.machine.isa.sme_blocks import KNOWN, SIDE
 from tenon.machine.isa.sme_fours import FOURS, OuterFours
 from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, broadcast
 from tenon.machine.kernels import outer_matrices
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.image import Image, identity
 from tenon.machine.kernels.integer_conv import ONES
 from tenon.machine.kernels.integer_matmul import Results, batches, zero_points
 from tenon.machine.kernels.integer_matmul_words import Words, word_of_rows
@@ -28,6 +28,7 @@ from tenon.machine.kernels.outer_products import (
     OuterTiles,
     about,
     block_of_results,
+    byte_ends,
     cuts,
     unit_of,
 )
@@ -108,6 +109,8 @@ def outer_words(p: Words, machine: Machine, tile: OuterTiles) -> Kernel:
     sums = k.param("s", *p.rows[:2], dtype=I32) if p.offsets[1] else None
     own, unit = panel_params(k, c, tile), unit_of(c, machine)
     results, runs = Results.of(k, p.s), row_runs(c, tile)
+    plain = columns is None and sums is None and p.s.epilogue is identity
+    ends = byte_ends(c, p.s.requantize, KNOWN, p.s.factors[0][0]) if plain and len(p.s.factors) == 1 else None
     assert unit is not None
     with batches(k, p.s, sum(count for _, count, _ in runs)) as ((left, right, product), (kind,)):
 
@@ -118,8 +121,13 @@ def outer_words(p: Words, machine: Machine, tile: OuterTiles) -> Kernel:
                 total = total + broadcast(sums[left, row], LANES)
             results.store(product * m + row, channel, LANES, k.let("t", total))
 
+        def place(first: Index, row: Index) -> tuple[Index, ...]:
+            return product * m + row, first * SIDE
+
         for (start, count, width), panel in zip(runs, own, strict=True):
-            context = OuterContext(k, panel_of(c, tile), unit, panel, None, store, results.y, pitch=4 * n)
+            context = OuterContext(
+                k, panel_of(c, tile), unit, panel, None, store, results.y, ends, place=place, pitch=4 * n
+            )
             with k.loop("j", count, kind=kind) as j:
                 first_row = j * width + start
                 with k.outline(f"panel{width}", f"words of {width} rows side by side"):
