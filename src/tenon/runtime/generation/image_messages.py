@@ -67,7 +67,7 @@ def photo_at(url: str) -> Photo:
             photo = ImageOps.exif_transpose(file)
             photo.load()
             return photo
-    except UnidentifiedImageError:  # its message names an object in memory
+    except UnidentifiedImageError:  # its message names the address of the bytes
         raise InputError("an image in a data: URL cannot be read: it is no JPEG, PNG, BMP, GIF, TIFF or WebP") from None
     except (OSError, SyntaxError, ValueError, binascii.Error, Image.DecompressionBombError) as error:
         raise InputError(f"an image in a data: URL cannot be read: {error}") from None
