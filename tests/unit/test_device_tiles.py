@@ -1,0 +1,29 @@
+"""Which tiles estimates choose on devices, where measured layers decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowered import MACHINES
+from tenon.machine.algorithms.base import Limits
+from tenon.machine.algorithms.tensor_warpgroups import TensorWarpgroups
+from tenon.machine.isa.warpgroups import WGMMA_F16
+from tenon.machine.kernel_ir.spaces import Launch, MemorySpace
+from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.image import Image
+from tenon.network.graph.types import DType
+
+LAUNCH = Launch(group=1024, units=132, resident=2048, copies=True)
+
+
+def test_blocks_that_store_more_than_they_multiply_share_a_unit() -> None:
+    """1x1 convolutions of 64 channels by tensor cores of groups of warps: two blocks of 128 channels."""
+    spaces = (MemorySpace("shared", 227 << 10),)
+    machine = replace(MACHINES["lanes1"], block=4, products=(WGMMA_F16,), launch=LAUNCH, spaces=spaces)
+    widest = {}
+    for channels in (64, 128):
+        x, y = (Image(32, c, 56, 56, 4, dtype=DType.F16) for c in (channels, 256))
+        s = Conv(x, y, weights=DType.F16)
+        listed = TensorWarpgroups.candidates((s,), machine, Limits(), 10000)
+        widest[channels] = max(each.tile.n for each in listed)
+    assert widest == {64: 128, 128: 256}
