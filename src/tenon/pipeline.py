@@ -45,7 +45,7 @@ from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_o
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
-from tenon.network.graph.text_shapes import entry_points, tokens_of_run
+from tenon.network.graph.text_shapes import check_writes, entry_points, tokens_of_run
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
@@ -218,10 +218,10 @@ def _compiled(
         del imported, read  # with their weights
         values = given_values[0]
         return _compiled(model, chosen, compilation, entries, weights, values, limits, progress, rewritten, stages)
+    check_writes(imported, chosen.grammar)
     if imported.incomplete:
         raise ModelError(f"{imported.source or imported.name}: cannot be compiled: {imported.incomplete}")
-    origin = None if read is None else _source(read)
-    read = None  # with the content of its file
+    origin, read = (None if read is None else _source(read)), None  # without the content of its file
     if not compilation.labels:
         compilation = replace(compilation, labels=imported.labels)
     name = entry_name(chosen.prefix, chosen.name, imported.name)

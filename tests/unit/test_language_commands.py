@@ -183,6 +183,8 @@ def test_grammars_of_bundles(capsys: pytest.CaptureFixture[str]) -> None:
     with tenon.Generator("cats") as generator:
         assert generator.generate(PROMPT).text == '"cat"'
         assert generator.generate(PROMPT, grammar="", max_tokens=2).text != '"cat"'
+    words = "compile", str(DIGITS / "digits.onnx"), "-o", "digits", "--grammar", "answer.json"
+    assert "digits.onnx: it writes no text: leave out the grammar (--grammar)" in refused(capsys, *words)
     Path("bad.json").write_text('{"type": "array", "uniqueItems": true}')
     for path, message in (
         ("bad.json", "bad.json: grammar: programs in C lack the keyword uniqueItems"),

@@ -63,6 +63,12 @@ def entry_points(
     return (given, alone) if given and alone else ()
 
 
+def check_writes(graph: Graph, grammar: str) -> None:
+    """Raises InputError where texts are to follow a ``grammar``, and the network writes none."""
+    if grammar and (graph.text is None or graph.text.kind == "encoder"):
+        raise InputError(f"{graph.source or graph.name}: it writes no text: leave out the grammar (--grammar)")
+
+
 def one_token(graph: Graph, shapes: GivenShapes) -> GivenShapes:
     """The shapes of a run of one token over the caches of a decoder with these shapes; empty unless its runs have a
     range of tokens from 1 on, in front of which the caches have a range of tokens."""
