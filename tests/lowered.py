@@ -12,7 +12,9 @@ from interpret import interpret
 from loop_operations import numpy_type
 from tenon.machine.isa.byte_products import DOT4, DOT4_NARROW, DOT4_SIGNED
 from tenon.machine.isa.dsp import DOT2_I16
+from tenon.machine.isa.tensor_cores import MMA_I8_K32, MMA_U8_K32
 from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import ROW_MAJOR, DType, Layout, TensorType
@@ -26,6 +28,15 @@ MACHINES = {
     "lanes1": Machine(lanes=1, registers=16, block=4, products=(DOT2_I16,)),
 }
 """The vector widths that every operator is tested with."""
+GPU = replace(
+    MACHINES["lanes1"],
+    products=(DOT4, DOT4_SIGNED, MMA_I8_K32, MMA_U8_K32),
+    launch=Launch(copies=True),
+    spaces=(SHARED,),
+    threads=4096,
+    own_memory=False,
+)
+"""A device with shared memory, asynchronous copies and tensor cores for bytes."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

@@ -18,9 +18,9 @@ from lowered import make_site, run_lowered
 from tenon.machine.algorithms.block_products import in_bf16
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import linearise
-from tenon.machine.kernels import block_tiles_bf16
 from tenon.machine.kernels.block_formats import FORMATS, dequantised
 from tenon.machine.kernels.block_sums import BlockProduct
+from tenon.machine.kernels.block_tiles import part_of
 from tenon.machine.kernels.machine import Machine, for_precision
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
@@ -104,7 +104,7 @@ def test_rows_are_split_where_there_are_few_panels() -> None:
     machine = replace(MACHINE, threads=16)
     arrays = quantised_case(128, 64, 64, FORMATS["q4_0"])
     sizes = BlockProduct("q4_0", 128, 64, 64)
-    assert [block_tiles_bf16.part_of(sizes, threads) for threads in (1, 2, 16)] == [256, 128, 16]
+    assert [part_of(sizes, threads, 2, 4.0) for threads in (1, 2, 16)] == [256, 128, 16]
     op = BlockMatMul("q4_0")
     step = op.lower(make_site(op, arrays, machine, (3,)))[-1]
     items = linearise(step.kernel)

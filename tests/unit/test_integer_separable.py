@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from check_kernels import check
-from lowered import MACHINES, Ask, make_site, run_site
+from lowered import GPU, MACHINES, Ask, make_site, run_site
 from tenon.machine.algorithms.base import Limits
 from tenon.machine.algorithms.integer_separable import IntegerSeparable
-from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
-from tenon.machine.isa.tensor_cores import MMA_I8_K32, MMA_U8_K32
-from tenon.machine.kernel_ir.spaces import SHARED, Launch
+from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.integer_staged import WordTile
@@ -26,15 +24,6 @@ from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_conv_cases import conv_case, with_added
 from tenon.network.ops.separable import SeparableConv
 from tenon.network.passes.separable import separable
-
-GPU = replace(
-    MACHINES["lanes1"],
-    products=(DOT4, DOT4_SIGNED, MMA_I8_K32, MMA_U8_K32),
-    launch=Launch(copies=True),
-    spaces=(SHARED,),
-    threads=4096,
-    own_memory=False,
-)
 
 
 def pair(

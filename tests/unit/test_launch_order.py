@@ -1,4 +1,4 @@
-"""What each launch of a CUDA graph waits for: all that it depends on, and nothing else."""
+"""Launches of a CUDA graph wait for all that they depend on, and for nothing else."""
 
 from __future__ import annotations
 

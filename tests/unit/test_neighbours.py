@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowered import MACHINES
-from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
-from tenon.machine.isa.tensor_cores import MMA_I8_K32, MMA_U8_K32
-from tenon.machine.kernel_ir.spaces import SHARED, Launch
+from lowered import GPU, MACHINES
 from tenon.network import passes
 from tenon.network.graph.graph import Array, Graph, Value
 from tenon.network.graph.types import DType, tensor
@@ -23,14 +20,6 @@ from tenon.network.ops.move import Concat
 from tenon.network.passes.base import make
 from tenon.network.passes.separable import separable
 
-GPU = replace(
-    MACHINES["lanes1"],
-    products=(DOT4, DOT4_SIGNED, MMA_I8_K32, MMA_U8_K32),
-    launch=Launch(copies=True),
-    spaces=(SHARED,),
-    threads=4096,
-    own_memory=False,
-)
 SIZE, CHANNELS = 8, 16
 
 

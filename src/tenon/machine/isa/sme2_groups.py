@@ -21,7 +21,7 @@ _ROW, _TEMPORARY, _SECOND = 4, 8, 12
 _SCALE, _FINE, _SHIFT = 24, 26, 28
 """Vectors of scales, of those of both parts, and of shifts; each of up to two."""
 _LEAST, _MASK = 30, 31
-"""What makes a sixteenth of scales, and what takes the higher of two codes of 4 bits."""
+"""Vectors of the exponent that makes a sixteenth of scales, and of the mask of the higher of two codes of 4 bits."""
 
 
 def _result(b: OuterGroups, column: int) -> int:

@@ -13,7 +13,7 @@ SIDE = 16
 ONE = 0x3F800000
 """The bits of 1 in f32."""
 KNOWN = 2
-"""What ``OuterEnds.single`` is where the factor of bytes is a number of the instruction."""
+"""The value of ``OuterEnds.single`` where the factor of bytes is a number of the instruction."""
 
 
 @dataclass(frozen=True)

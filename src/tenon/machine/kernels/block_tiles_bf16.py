@@ -20,7 +20,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, br
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
 from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
-from tenon.machine.kernels.block_tiles import LANES, ROWS, row_tiles
+from tenon.machine.kernels.block_tiles import LANES, ROWS, part_of, row_tiles
 from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tile_blocks import TileRows, tile_sums
@@ -34,9 +34,6 @@ _GROUPS = 16
 
 _ACROSS = _DOWN = 2
 """Panels and tiles of rows of a block of sums in registers."""
-
-_MOST = 256
-"""Most rows whose results are summed at a time."""
 
 _UNPACKING = 4.0
 """Time to unpack a panel, in that of a tile of rows."""
@@ -74,20 +71,6 @@ def block_left_bf16(s: BlockProduct) -> Kernel:
                 zero = cast(broadcast(Const(0.0, Type(F32)), LANES), DType.BF16)
                 y.vec(LANES)[tile, group, beyond + rows, part] = zero
     return k.done()
-
-
-def part_of(s: BlockProduct, threads: int) -> int:
-    """Rows whose results are summed at a time: the most, or so many of equal parts that the thread that has most of
-    these takes the least time."""
-    equal = [n * ROWS for n in range(_MOST // ROWS, 0, -1) if s.rows % (n * ROWS) == 0]
-    if threads == 1 or not equal:
-        return _MOST
-
-    def slowest(rows: int) -> float:
-        items = -(-s.outputs // (_ACROSS * LANES)) * (s.rows // rows)
-        return -(-items // threads) * (rows / ROWS + _UNPACKING)
-
-    return min(equal, key=slowest)
 
 
 @lru_cache(maxsize=128)
@@ -141,7 +124,7 @@ class _Product:
     def panels(self, panel: Index, across: int, stored: int) -> None:
         """All results of some panels."""
         k, s = self.k, self.s
-        most = part_of(s, self.machine.threads)
+        most = part_of(s, self.machine.threads, _ACROSS, _UNPACKING)
         for start, times, rows in segments(s.rows, most):
             with k.loop("q", times, kind="parallel" if s.rows % most == 0 and times > 1 else "serial") as turn:
                 self._part(panel, (across, stored), turn * rows + start, rows)

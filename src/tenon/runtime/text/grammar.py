@@ -20,7 +20,7 @@ _WHOLE = '%llguidance {"no_forcing": true}\n'
 """Lets the library allow all tokens that a grammar does: where one text must follow, it would allow only the first of
 the tokens that the tokenizer makes of that text, which may begin with a space."""
 _SCHEMA = f"{_WHOLE}start: %json "
-"""What the text of a schema's grammar begins with."""
+"""The beginning of the text of a schema's grammar."""
 ANY_JSON: Mapping[str, Any] = {"type": "object"}
 """The schema of any JSON object."""
 

@@ -1,4 +1,4 @@
-"""What each launch of a program waits for, where launches are nodes of a graph of the driver's."""
+"""The order of launches where they are nodes of a graph of the driver's: each waits for those that it depends on."""
 
 from __future__ import annotations
 
