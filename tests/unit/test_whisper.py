@@ -141,7 +141,7 @@ def test_pieces_end_where_it_is_quiet() -> None:
 def test_a_network_without_text_is_refused(recognizer: Recognizer) -> None:
     with pytest.raises(InputError, match="is no network for speech to text"):
         Recognizer(recognizer.decoder, recognizer.decoder)
-    with pytest.raises(InputError, match="the language 'en' is not known"):
+    with pytest.raises(InputError, match="knows one language only: leave out the language 'en'"):
         Recognizer(recognizer.encoder, recognizer.decoder, "en")
 
 
