@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import tenon
-from real import DIGITS, held_out_digits
+from onnx_models import model, node, random
+from real import DIGITS, ROOT, held_out_digits
 from tenon.machine.codegen.c import split_units as module
+from tenon.machine.codegen.c.dialect import C
 from tenon.machine.codegen.c.unit import CUnit
+from tenon.machine.isa.frame import OPERANDS
 
 
 @pytest.fixture
@@ -89,3 +92,21 @@ def test_split_units_give_the_same_results_and_export_no_new_symbols(
 def test_each_function_keeps_its_comment(unit: CUnit) -> None:
     texts = unit.split()
     assert sum(text.count("*/\nTENON_") for text in texts) == unit.text().count("*/\nTENON_OUTLINE void ") > 5
+
+
+def test_functions_are_not_called_like_operands_of_assembly() -> None:
+    """A macro that renames a function would rename the operand too, but not where the text of the assembly names it."""
+    named = {
+        name.rstrip("0123456789")
+        for file in (ROOT / "src" / "tenon" / "machine" / "isa").glob("*.py")
+        for name in re.findall(r"%\w?\[([A-Za-z]\w*)\]", file.read_text())
+    }
+    assert {"w", "turn"} < named
+    assert named <= OPERANDS
+    weights = random(3, 8, 8)
+    nodes = [node("Transpose", ["w"], ["t"], perm=[0, 2, 1]), node("MatMul", ["x", "t"], ["y"])]
+    made = tenon.compile(model(nodes, {"x": (3, 5, 8), "w": weights.shape}, ["y"]).SerializeToString())
+    assert not {step.function for program in made.unit.steps for step in program} & OPERANDS
+    printer = C()
+    printer.taken |= OPERANDS
+    assert [printer.unique(name) for name in ("turn", "turned")] == ["turn_2", "turned"]

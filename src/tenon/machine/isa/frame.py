@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,3 +46,25 @@ class Frame:
             f'    : : "cc", "memory"{clobbered});',
             "}",
         ]
+
+
+_WORDS = (
+    "apart",
+    "at",
+    "da",
+    "dp",
+    "line",
+    "pitch",
+    "plane",
+    "side",
+    "step",
+    "sums",
+    "turn",
+    "wa",
+    "words",
+    "wp",
+    "yp",
+)
+OPERANDS = frozenset((*string.ascii_lowercase, *_WORDS))
+"""Names of operands of assembly, some of them with a number behind: functions have others, as those of large programs
+are renamed by macros."""

@@ -14,6 +14,7 @@ from tenon.machine.codegen.c.entry_text import entry_text, macros
 from tenon.machine.codegen.c.split_units import split
 from tenon.machine.codegen.function import PrintedFunction
 from tenon.machine.codegen.reset import reset_text
+from tenon.machine.isa.frame import OPERANDS
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.work_items import WorkItems
 from tenon.machine.plan.program import Program
@@ -89,7 +90,7 @@ def print_unit(
     A program for several threads has ``<name>_phase`` and ``<name>_next`` besides (see ``entry_text``).
     """
     c = dialect()
-    c.taken |= {f"{p.name}{end}" for p in programs for end in SUFFIXES}
+    c.taken |= {f"{p.name}{end}" for p in programs for end in SUFFIXES} | OPERANDS
     names: dict[tuple[Kernel, bool], str] = {}
 
     def printed(kernel: Kernel, slices: WorkItems | None) -> str:
