@@ -16,6 +16,8 @@ from tenon.machine.targets.host import runner_of
 from tenon.machine.targets.runner import Local
 from tenon.machine.toolchain import compiler, musl
 from tenon.runtime.bundle import link
+from tenon.runtime.bundle.manifest_parts import tensor
+from tenon.runtime.bundle.preprocessing import classes_source
 
 TARGETS = [name for name in EMULATED if "-linux-musl" in find(name).triple and find(name).c_library]
 
@@ -37,8 +39,10 @@ def test_programs_with_a_part_of_the_c_library(target: str, tmp_path: Path) -> N
     made = tenon.compile(DIGITS / "digits.onnx", target=target, threads=2, no_tuning=True)
     parts = made.name, made.object, made.header, made.weights
     objects = link.program_objects(made.compiler, made.target, "main.c", *parts, threaded=True)
-    objects |= link.table_objects(made.compiler, made.target, made._tables())
-    sources = (*link.IMAGES, "program_images.c", "labels.c", "messages.c")
+    outputs = tuple(map(tensor, made.program.outputs))
+    tables = {**made._tables(), "classes_table": classes_source(outputs, other=False)}
+    objects |= link.table_objects(made.compiler, made.target, tables)
+    sources = (*link.IMAGES, "program_images.c", "classes.c", "labels.c", "messages.c")
     objects |= link.runtime_objects(made.compiler, made.target, sources)
     objects |= musl.c_library(made.compiler, made.target)
     program = tmp_path / "digits"
