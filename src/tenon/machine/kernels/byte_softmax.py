@@ -30,9 +30,6 @@ from tenon.network.graph.types import F32, I32, DType
 PLANES, PLANE_BITS = 3, 7
 """In how many bytes exponentials are added up, and the bits of each, so that they are bytes with and without a sign."""
 
-_SHARED = 4096
-"""Exponentials of a row that shared memory holds: longer rows have a thread each."""
-
 
 @dataclass(frozen=True)
 class ByteSoftmax:
@@ -222,7 +219,7 @@ def byte_softmax(s: ByteSoftmax, machine: Machine) -> Kernel:
     x = k.param("x", s.rows, s.n, dtype=s.dtype)
     tables = SoftmaxTables.of(k, s, machine)
     y = k.param("y", s.rows, s.n, dtype=s.stage.dtype, out=True)
-    if s.n <= _SHARED and by_groups(machine, s.rows, s.n):
+    if by_groups(machine, s.rows, s.n):
         _groups(tables, x, y)
         return k.done()
     (kind,), _ = deal(s.rows)
@@ -244,18 +241,21 @@ def _groups(t: SoftmaxTables, x: Tensor, y: Tensor) -> None:
     k, s = t.k, t.s
     row = GroupRow(k, s.n, threads_of(t.machine, s.n))
     with k.loop("o", s.rows, kind="block") as o:
-        tops, sums, terms = row.cells(I32), row.cells(I32), k.local("e", s.n, dtype=I32, space="shared")
+        tops, sums = row.cells(I32), row.cells(I32)
         with row.running():
             most = row.total(tops, "max", I32, lambda at, _: cast(x[o, at], I32))
 
+            term = k.local("e", 1, dtype=I32)
+
             def exponential(at: Index, _: Index) -> Expr:
                 with k.bind("d", t.distance(x, (o,), at, most), CODES) as d:
-                    terms[at] = t.exponentials[d]
-                return terms[at]
+                    term[0] = t.exponentials[d]
+                return term[0]
 
             factor = k.let("factor", s.factor(row.total(sums, "add", I32, exponential)))
 
             def finish(at: Index, _: Index) -> None:
-                y[o, at] = s.stage(terms[at], [factor])
+                with k.bind("d", t.distance(x, (o,), at, most), CODES) as d:
+                    y[o, at] = s.stage(t.exponentials[d], [factor])
 
             row.elements(finish)
