@@ -75,7 +75,7 @@ class Depth:
         """For steps of ``k`` products."""
         lanes, units = wide(s), _units(s)
         groups = k // lanes
-        together = _together(units, groups, s.taps) if lanes > 1 or s.x.dtype is I32 else 1
+        together = _together(units, groups, s.taps) if lanes > 1 or (s.x.dtype is I32 and units > 1) else 1
         if together > 1:
             return cls(lanes, groups, 1, -(-s.taps // together), flat=False, together=together)
         if lanes == 1 and not (s.x.dtype is I32 and (units % k == 0 or units >= 2 * k)):
@@ -85,9 +85,9 @@ class Depth:
 
 
 def _together(units: int, groups: int, taps: int) -> int:
-    """Taps of a step of so many groups, where a position has ``units`` of them, more than one: as many as leave no
-    group without a tap."""
-    most = groups // units if 1 < units < groups else 1
+    """Taps of a step of so many groups, where a position has ``units`` of them: as many as leave no group without a
+    tap."""
+    most = groups // units if units < groups else 1
     return max(each for each in range(1, most + 1) if groups % each == 0) if taps > 1 else 1
 
 

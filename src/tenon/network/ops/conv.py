@@ -15,6 +15,7 @@ from tenon.machine.algorithms.base import Algorithm, Stage
 from tenon.machine.algorithms.registry import best, candidates, packed_alike
 from tenon.machine.kernels import conv as dense
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.narrow_image import reads_blocks
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.sizes import Expression
@@ -161,7 +162,7 @@ class Conv(Operator):
         x, block = site.input(0), site.machine.block
         axes = self.axes(x.dims, site.input(1).dims)
         halo = tuple((a.before, a.reach) for a in axes)
-        first = self.is_first(x)
+        first = self.is_first(site)
         image, output = Layout(1 if first else block, halo), Layout(block, ((0, 0),) * len(axes))
         algorithm = self.algorithm(site)
         if algorithm is not None:
@@ -182,8 +183,10 @@ class Conv(Operator):
         axes = self.axes(site.input(0).dims, weights.shape)
         bias = site.constants[2] if len(site.inputs) > 2 and 2 not in site.extras else None
         top, left = planar(tuple(a.before for a in axes), 0)
+        more = self.channels(site) - site.input(0).dims[1]
+        weights = np.pad(weights, [(0, 0), (0, more), *[(0, 0)] * len(axes)]) if more else weights
         s = replace(
-            geometry(site, Image.of(site.input(0)), bias=bias is not None),
+            geometry(site, replace(Image.of(site.input(0)), channels=self.channels(site)), bias=bias is not None),
             kernel=planar(tuple(a.kernel for a in axes), 1),
             stride=planar(tuple(a.stride for a in axes), 1),
             dilation=planar(tuple(a.dilation for a in axes), 1),
@@ -198,18 +201,27 @@ class Conv(Operator):
         algorithm = self.algorithm(site) or best(problem, site.machine)
         return algorithm.lower(problem, (self.stage(site),), site.machine)
 
-    def is_first(self, x: TensorType) -> bool:
-        """So few channels that blocks of one waste nothing."""
-        return x.dims[1] <= 4 and self.group == 1
+    def is_first(self, site: Site) -> bool:
+        """So few channels that blocks of one waste nothing, where larger ones are not read faster."""
+        return site.input(0).dims[1] <= 4 and self.group == 1 and not self.fills_block(site)
+
+    def fills_block(self, site: Site) -> bool:
+        """Whether few channels are computed as those of a whole block: padding has weights of zero."""
+        x = site.input(0)
+        return self.group == 1 and x.rank == 4 and reads_blocks(site.machine, x.dtype, x.dims[1])
+
+    def channels(self, site: Site) -> int:
+        """The channels that are multiplied."""
+        return site.machine.block if self.fills_block(site) else site.input(0).dims[1]
 
     def problem(self, site: Site) -> dense.Conv:
         """The convolution without halos and epilogue, which the choice of algorithm depends on."""
         x, y, block = site.input(0).dims, site.output.dims, site.machine.block
         axes = self.axes(x, site.input(1).dims)
-        inside = 1 if self.is_first(site.input(0)) else block
+        inside = 1 if self.is_first(site) else block
         top, left = planar(tuple(a.before for a in axes), 0)
         return dense.Conv(
-            Image(x[0], x[1], *planar(x[2:], 1), inside, dtype=site.input(0).dtype),
+            Image(x[0], self.channels(site), *planar(x[2:], 1), inside, dtype=site.input(0).dtype),
             Image(y[0], y[1], *planar(y[2:], 1), block, dtype=site.output.dtype),
             weights=site.input(1).dtype,
             kernel=planar(tuple(a.kernel for a in axes), 1),

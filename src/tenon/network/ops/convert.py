@@ -11,7 +11,9 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernel_ir.loops import Expr, cast, op
 from tenon.machine.kernels import storage_types
+from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.move import Piece, move, whole
+from tenon.machine.kernels.narrow_image import narrow_image, reads_blocks
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sizes import equal, expression, trunc
 from tenon.network.graph.types import BOOL, F32, ROW_MAJOR, DType, Layout, TensorType
@@ -56,11 +58,24 @@ class Cast(Pointwise):
         return cast(x, target)
 
     def layouts(self, site: Site) -> Layouts:
-        """An image becomes planes with room for a halo, the layout that a first convolution reads."""
+        """An image becomes planes with room for a halo, or blocks: the layout that a first convolution reads."""
         x = site.input(0)
+        if self._in_blocks(site):
+            return Layouts((ROW_MAJOR,), (Layout(site.machine.block, ((0, 0),) * (x.rank - 2)),))
         if DType(self.to) in storage_types.NARROW and x.layout.in_order and x.rank in (3, 4) and x.dims[1] <= 4:
             return Layouts((ROW_MAJOR,), (Layout(1, ((0, 0),) * (x.rank - 2)),))
         return super().layouts(site)
+
+    def _in_blocks(self, site: Site) -> bool:
+        """Whether a work item stores all channels of a position."""
+        x = site.input(0)
+        planes = x.rank == 4 and x.dtype is F32 and x.layout.in_order
+        return planes and reads_blocks(site.machine, DType(self.to), x.dims[1])
+
+    def lower(self, site: Site) -> list[Step]:
+        if self._in_blocks(site) and site.output.layout.image:
+            return [Step(narrow_image(Image.of(site.input(0)), Image.of(site.output)), (Input(0), Output()))]
+        return super().lower(site)
 
     def of_numbers(self, x: Any, *, floats: bool) -> Any:
         target = DType(self.to)
