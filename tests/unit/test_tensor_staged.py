@@ -68,6 +68,8 @@ CASES = {
     "parts": (convolution((16, 12), (3, 4), 3, 2), StagedTile(32, 16, 16, 32, 16, 3, 3)),
     "cluster": (convolution((64, 20), (6, 6)), StagedTile(32, 32, 16, 16, 16, 2, 2, 1)),
     "first_layer": (convolution((3, 16), (9, 9), 3, 2, block=1), StagedTile(32, 16, 16, 32, 16, 1, 2)),
+    "taps_of_a_block": (convolution((4, 16), (9, 9), 7, 2), StagedTile(32, 16, 32, 32, 16, 1, 3)),
+    "groups_of_taps": (convolution((4, 24), (8, 9), 5, 2), WarpgroupTile(64, 32, 32, 16, 32, 1, 3)),
     "rows": (
         replace(convolution((40, 24), (1, 35), block=40), y=Image(1, 24, 1, 35, 24)),
         StagedTile(32, 16, 16, 16, 16),
