@@ -61,6 +61,11 @@ class DepthwiseItems(OfDepthwiseTile):
         return [Step(kernel, (stage.left, packed, *stage.epilogue_args(), Output()))]
 
 
+_APART = 4
+"""Columns from what one item loads to what the next one loads up to which the loads of neighbours are as fast as those
+of elements side by side."""
+
+
 def ranked(s: Conv, launch: Launch, lanes: int = 1) -> list[DepthwiseTile]:
     """All tiles, the least time first; an item computes ``lanes`` channels."""
     sizes = [(r, c) for r, c in product((1, 2, 4), (1, 2, 4)) if r < 2 * s.extent[0] and c < 2 * s.extent[1]]
@@ -76,6 +81,7 @@ def cycles(s: Conv, tile: DepthwiseTile, launch: Launch, lanes: int = 1) -> floa
     inputs = size * s.taps if tile.looped else 1
     for axis, own in enumerate((tile.rows, tile.cols)):
         inputs *= 1 if tile.looped else touched(own, axis, s.kernel, s.stride, s.dilation)
-    each = inputs * (_LOAD + lanes - 1) + (size + 1) * s.taps * lanes + _ITEM * (1 + lanes) / 2
+    lines = max(1.0, tile.cols * s.stride[1] / _APART)
+    each = inputs * (_LOAD * lines + lanes - 1) + (size + 1) * s.taps * lanes + _ITEM * (1 + lanes) / 2
     per_unit = -(-items // launch.units)
     return max(per_unit * each / _ISSUED, each) + DEVICE_LATENCY + DEVICE_ENDS
