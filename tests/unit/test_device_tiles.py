@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lowered import MACHINES
 from tenon.machine.algorithms.base import Limits
+from tenon.machine.algorithms.depthwise_items import ranked
 from tenon.machine.algorithms.tensor_warpgroups import TensorWarpgroups
 from tenon.machine.isa.warpgroups import WGMMA_F16
 from tenon.machine.kernel_ir.spaces import Launch, MemorySpace
@@ -14,6 +15,14 @@ from tenon.machine.kernels.image import Image
 from tenon.network.graph.types import DType
 
 LAUNCH = Launch(group=1024, units=132, resident=2048, copies=True)
+
+
+def test_positions_of_neighbouring_items_lie_near_each_other() -> None:
+    """Loads of items of four columns and stride 2 would be eight columns apart."""
+    for dtype in (DType.I8, DType.F16):
+        x, y = (Image(32, 64, size, size, 4, dtype=dtype) for size in (112, 56))
+        s = Conv(x, y, (3, 3), (2, 2), (1, 1), 1, 1, 64, weights=dtype)
+        assert ranked(s, LAUNCH, 4)[0].cols <= 2
 
 
 def test_blocks_that_store_more_than_they_multiply_share_a_unit() -> None:
