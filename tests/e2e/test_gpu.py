@@ -519,7 +519,8 @@ def test_global_pools_of_16_bits(device: str) -> None:
     (pool,) = [call.kernel for call in bundle.program.calls if call.op == "GlobalAveragePool"]
     assert pool.params[0].type.dtype is DType.F16
     assert len(pool.params[0].shape) == 5
-    assert "Reorder" not in {call.op for call in bundle.program.calls}
+    operators = [call.op for call in bundle.program.calls]
+    assert "Reorder" not in operators[operators.index("Conv") :]
     x = random(1, 11, 9, 3)
     with open_bundle(bundle) as engine, tenon.open(tenon.compile(network(text), no_tuning=True)) as usual:
         a, b = (each.run(x)["i"] for each in (engine, usual))
