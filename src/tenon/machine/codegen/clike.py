@@ -292,7 +292,7 @@ class CLike(Printer):
     def loop_head(self, loop: Loop) -> str:
         v, begin, end = loop.var.name, "", self.bound(loop.var)
         if len(loop.var.below) > 1:  # what GCC can annotate compares with a number or a variable
-            begin, end = f", {v}_end = {end}", f"{v}_end"
+            begin, end = f", {v}_end = {bare(end)}", f"{v}_end"
         return f"{self.loop_word}for ({self.int_type} {v} = 0{begin}; {v} < {end}; {v}++) {{"
 
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
