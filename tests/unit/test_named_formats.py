@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evaluate import evaluate
+from real import DIGITS
 from small_models import (
     ONEFLOW_JOB,
     Option,
@@ -18,7 +19,7 @@ from small_models import (
     paddle_operator,
     paddle_tensor,
 )
-from tenon.errors import FormatError, ShapeError, UnsupportedError
+from tenon.errors import FormatError, InputError, ShapeError, UnsupportedError
 from tenon.formats import importers
 from tenon.formats.importers.megengine.load import hashed
 from tenon.network.graph.graph import Array
@@ -181,3 +182,9 @@ def test_most_similar_operator_is_suggested() -> None:
         importers.load(caffe2_net([caffe2_operator("Reluu", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
     with pytest.raises(UnsupportedError, match="cut the model around it with --from and --to"):
         importers.load(caffe2_net([caffe2_operator("Histogramme", ["x"], ["y"])], ["x"], ["y"]), {"x": (1, 2)})
+
+
+def test_a_second_file_is_refused_where_models_have_one() -> None:
+    """It would be ignored, although the weights that the user wants are in it."""
+    with pytest.raises(InputError, match=r"^digits\.onnx: ONNX models have no second file: leave out --weights"):
+        importers.load(DIGITS / "digits.onnx", weights=DIGITS / "held_out.txt")

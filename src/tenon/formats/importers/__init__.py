@@ -37,11 +37,13 @@ class Format:
 
     ``main`` are globs for models given as folders; the first that finds any files decides.  ``large``: files may be
     large and are known by their first bytes, so that those of a usual name are not looked at by other formats.
+    ``whole``: a model is one file, or names its other files itself, so that no second one can be given.
     """
 
     module: str
     main: tuple[str, ...]
     large: bool = False
+    whole: bool = False
 
     def first_for(self, name: str) -> bool:
         """Whether a file of this name is looked at by this format before others."""
@@ -54,28 +56,28 @@ class Format:
 
 
 FORMATS = {
-    "ONNX": Format("tenon.formats.importers.onnx.load", ("*.onnx", "*.ort")),
+    "ONNX": Format("tenon.formats.importers.onnx.load", ("*.onnx", "*.ort"), whole=True),
     "Caffe": Format("tenon.formats.importers.caffe.load", ("*.prototxt", "*.caffemodel")),
     "Darknet": Format("tenon.formats.importers.darknet.load", ("*.cfg",)),
     "ncnn": Format("tenon.formats.importers.ncnn.load", ("*.param", "*.param.bin")),
-    "Tengine": Format("tenon.formats.importers.tengine.load", ("*.tmfile",)),
+    "Tengine": Format("tenon.formats.importers.tengine.load", ("*.tmfile",), whole=True),
     "Caffe2": Format("tenon.formats.importers.caffe2.load", ("predict_net.pb",)),
     "Paddle": Format("tenon.formats.importers.paddle.load", ("__model__", "*.pdmodel", "*.json")),
     "MXNet": Format("tenon.formats.importers.mxnet.load", ("*-symbol.json",)),
-    "MegEngine": Format("tenon.formats.importers.megengine.load", ("*.mge",)),
-    "OneFlow": Format("tenon.formats.importers.oneflow.load", ("model.mlir",)),
+    "MegEngine": Format("tenon.formats.importers.megengine.load", ("*.mge",), whole=True),
+    "OneFlow": Format("tenon.formats.importers.oneflow.load", ("model.mlir",), whole=True),
     "MACE": Format("tenon.formats.importers.mace.load", ("*.pb",)),
-    "TFLite": Format("tenon.formats.importers.tflite.load", ("*.tflite",)),
-    "TensorFlow": Format("tenon.formats.importers.tensorflow.load", ("saved_model.pb", "*.pb")),
-    "PyTorch": Format("tenon.formats.importers.pytorch.load", ("*.pt2",)),
+    "TFLite": Format("tenon.formats.importers.tflite.load", ("*.tflite",), whole=True),
+    "TensorFlow": Format("tenon.formats.importers.tensorflow.load", ("saved_model.pb", "*.pb"), whole=True),
+    "PyTorch": Format("tenon.formats.importers.pytorch.load", ("*.pt2",), whole=True),
     "Safetensors": Format(
         "tenon.formats.importers.safetensors.load",
         ("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
         large=True,
     ),
     "GGUF": Format("tenon.formats.importers.gguf.load", ("*.gguf",), large=True),
-    "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",), large=True),
-    "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5")),
+    "ggml": Format("tenon.formats.importers.ggml.load", ("ggml-*.bin",), large=True, whole=True),
+    "Keras": Format("tenon.formats.importers.keras.load", ("*.keras", "*.h5", "*.hdf5"), whole=True),
 }
 """Formats by name; the first that recognises a file's content gets it, those of large files before others.
 """
@@ -243,12 +245,21 @@ def find(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[ModelFile, Importer]:
-    """The file of a model (of a folder, its main file) and the importer that reads it.  Raises as ``load`` does."""
+    """The file of a model (of a folder, its main file) and the importer that reads it.  Raises as ``load`` does, and
+    InputError for ``weights`` beside a format whose models are one file."""
     from tenon.formats.model_files.model_file import read
 
     file = read(source, sha256, cache, progress)
     if weights is not None:
         file = replace(file, weights=read(weights, None, cache, progress))
+    file, importer = _recognised_file(file)
+    if weights is not None and FORMATS[name := format_name(importer)].whole:
+        raise InputError(f"{file.name}: {name} models have no second file: leave out --weights (weights=...)")
+    return file, importer
+
+
+def _recognised_file(file: ModelFile) -> tuple[ModelFile, Importer]:
+    """The file of a model, of a folder its main file, and the importer that reads it."""
     if file.is_folder:
         return _main(file)
     if kind := no_model(file.data[:HEAD]):
