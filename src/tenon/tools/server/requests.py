@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tenon.tools.server.api_errors import ApiError
 
+_ROLES = ("system", "developer", "user", "assistant")
+
 _SAMPLING = (
     "temperature",
     "top_k",
@@ -151,6 +153,15 @@ class ChatMessage(BaseModel):
 
     role: str
     content: str | list[ContentPart] | None = None
+    tool_calls: list[Any] | None = None
+    function_call: Any = None
+
+    def check(self) -> None:
+        """Raises ApiError for a role that there is not, and for what tools were called with or gave."""
+        if self.role in ("tool", "function") or self.tool_calls or self.function_call:
+            raise ApiError(400, "messages: no tools are called: leave out calls and what they gave", "messages")
+        if self.role not in _ROLES:
+            raise ApiError(400, f"messages: '{self.role}' is no role: give {', '.join(_ROLES)}", "messages")
 
     def plain(self, *, images: bool = False) -> dict[str, Any]:
         """The message with its content as one text; if it has ``images``, which are then allowed, as parts.  Raises
@@ -188,6 +199,8 @@ class ChatRequest(TextRequest):
 
     def check(self) -> None:
         super().check()
+        for message in self.messages:
+            message.check()
         if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs: it needs logprobs", "top_logprobs")
         if self.tools and self.tool_choice != "none":
