@@ -141,7 +141,7 @@ def test_injected_faults_of_all_operators_are_detected(machine: str) -> None:
 CHANGES = [
     # module, operator whose cases must detect it, the line, the line with a fault
     ("pool", "MaxPool", "ky * s.dilation[0] + rows.start", "ky * s.dilation[0] + rows.start + 1"),
-    ("pool", "MaxPool", "lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1", "lanes = 2 * machine.lanes"),
+    ("pool", "MaxPool", "lanes = machine.lanes if shared % machine.lanes == 0 else 1", "lanes = 2 * machine.lanes"),
     ("pool", "AveragePool", "acc[q] = 0.0 if s.average else lowest(computed(s.x.dtype))", "pass"),
     ("pool", "AveragePool", "1.0 / (rows.weight * cols.weight)", "1.0 / rows.weight"),
     ("softmax", "Softmax", "sums[0] = sums[0] + e", "sums[0] = e"),

@@ -515,6 +515,33 @@ def test_averages_of_images_of_bf16_are_made_of_their_blocks() -> None:
     assert not any(name.startswith("reorder") for name in between[:-2])
 
 
+@pytest.mark.skipif(not host_cpu.flags() >= NEEDED, reason="this processor lacks the vectors of the target")
+@pytest.mark.parametrize(("channels", "block"), [(16, 16), (9, 16), (24, 32)])
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_images_that_only_pooling_reads_are_no_wider_than_their_channels(
+    monkeypatch: pytest.MonkeyPatch, channels: int, block: int, pool: str
+) -> None:
+    """Half a block of 32 would be zeros, which were stored and read; a product by tiles still reads whole blocks."""
+    monkeypatch.setattr(host_cpu, "flags", lambda: NEEDED | {"amx_tile", "amx_bf16", "amx_int8"})
+    weights = {"f": random(channels, 3, 3, 3), "c": random(channels), "w": random(40, channels, 3, 3)}
+    nodes = [
+        node("Conv", ["x", "f", "c"], ["h"], pads=[1, 1, 1, 1]),
+        node("LeakyRelu", ["h"], ["r"], alpha=0.1),
+        node(pool, ["r"], ["p"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", ["p", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    file, image = model(nodes, {"x": [1, 3, 20, 26]}, ["y"], weights).SerializeToString(), random(1, 3, 20, 26)
+    bundle = tenon.compile(file, target=NAME, precision="bf16")
+    kernels = {call.kernel.name.partition("_")[0]: call.kernel for call in bundle.program.calls}
+    pooling = kernels["max" if pool == "MaxPool" else "average"]
+    images = kernels["tile"].params[-1], pooling.params[0], pooling.params[-1]
+    assert [str(image.shape[-1]) for image in images] == [str(block), str(block), "32"]
+    with tenon.open(bundle) as engine:
+        result = engine.run({"x": image})["y"]
+    expected = evaluate(importers.load(file), {"x": image})["y"]
+    np.testing.assert_allclose(result, expected, atol=1e-2 * float(np.abs(expected).max()))
+
+
 def test_three_products_are_asked_for_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The error is stated, and the manifest says what was asked for."""
     weights = {"w": random(64, 64, 1, 1), "v": random(64, 64, 1, 1)}

@@ -166,6 +166,9 @@ class Algorithm(Protocol):
     cut_alike: ClassVar[bool] = True
     """Whether kernels of which only the first positions may be needed have the same blocks and tiles as others."""
 
+    any_block: ClassVar[bool] = False
+    """Whether its kernels of floats store images in blocks of any number of vectors."""
+
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         """Whether the problem can be computed so at all."""

@@ -51,6 +51,7 @@ class TilePatches(Algorithm):
     name: ClassVar[str] = "tile-patches"
     offered: ClassVar[int] = 2
     own_memory: ClassVar[bool] = True
+    any_block: ClassVar[bool] = True
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:

@@ -6,14 +6,27 @@ own, so that kernels have no bounds checks and images need no halo.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
-from tenon.machine.kernel_ir.loops import Expr, Kernel, bitcast, lanes_of, less, maximum, minimum, select
+from tenon.machine.kernel_ir.loops import (
+    Const,
+    Expr,
+    Kernel,
+    Type,
+    bitcast,
+    broadcast,
+    lanes_of,
+    less,
+    maximum,
+    minimum,
+    select,
+)
 from tenon.machine.kernels.epilogue import finish, finish_four
 from tenon.machine.kernels.fours import FOUR
 from tenon.machine.kernels.image import Epilogue, Image, identity
@@ -21,8 +34,8 @@ from tenon.machine.kernels.integer_tiled import BYTES, byte_of, word_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import LONGEST, in_blocks
-from tenon.machine.kernels.storage_types import NARROW, computed, loaded
-from tenon.network.graph.types import I32, DType
+from tenon.machine.kernels.storage_types import NARROW, computed, loaded, stored
+from tenon.network.graph.types import F32, I32, DType
 
 UNROLLED = 64
 """The most taps that are unrolled in one tile."""
@@ -97,14 +110,16 @@ class _PoolContext:
 
 @lru_cache(maxsize=256)
 def pool(s: Pool, machine: Machine) -> Kernel:
-    """Parameters: x, mask when ``clear``, operands, y.  Blocks are whole vectors, or vectors one lane wide."""
+    """Parameters: x, mask when ``clear``, operands, y.  Blocks are whole vectors, or vectors one lane wide; those of y
+    may be wider than those of x, or narrower."""
     kind = "average" if s.average else "max"
     k = Builder(
         f"{kind}_pool_{s.y.channels}_{s.y.h}x{s.y.w}", f"{kind.capitalize()} pooling of {s.x.shown} to {s.y.shown}"
     )
-    lanes = machine.lanes if s.x.block % machine.lanes == 0 else 1
+    shared = math.gcd(s.x.block, s.y.block)
+    lanes = machine.lanes if shared % machine.lanes == 0 else 1
     in_bits = lanes > 1 and _in_bits(s)
-    if in_bits and s.x.block % (2 * lanes) == 0:
+    if in_bits and shared % (2 * lanes) == 0:
         lanes *= 2
     if machine.launch is not None and _by_words(s):
         _words(k, s)
@@ -116,7 +131,7 @@ def pool(s: Pool, machine: Machine) -> Kernel:
     if machine.launch is not None:
         _items(k, s, (x, m, operands, y))
         return k.done()
-    vectors = s.y.block // lanes
+    vectors, read = s.y.block // lanes, s.x.blocks * s.x.block // lanes
     (kind,), inside = deal(s.y.blocks)
     tile = _tile_of_bits if in_bits else _tile
     with k.loop("n", s.y.n) as n, k.loop("c", s.y.blocks, kind=kind) as block:
@@ -127,9 +142,13 @@ def pool(s: Pool, machine: Machine) -> Kernel:
                     for start, iterations, size in segments(cols.count, width):
                         with k.loop("j", iterations) as j, k.loop("v", vectors) as v:
                             c = block * vectors + v
-                            mask = None if m is None else k.let("mask", m.vec(lanes)[c])
-                            parts = _PoolContext(k, s, lanes, x, mask, operands, y, n, c)
-                            tile(parts, rows, cols, i, j * size + start, size)
+                            parts = _PoolContext(k, s, lanes, x, None, operands, y, n, c)
+                            with k.when(*([read - 1 - c] if read < s.y.blocks * vectors else [])):
+                                mask = None if m is None else k.let("mask", m.vec(lanes)[c])
+                                tile(replace(parts, mask=mask), rows, cols, i, j * size + start, size)
+                            if read < s.y.blocks * vectors:
+                                with k.when(c - read):
+                                    _nothing(parts, i + rows.first, j * size + start + cols.first, size)
     return k.done()
 
 
@@ -258,6 +277,14 @@ def _tile_of_bits(p: _PoolContext, rows: Segment, cols: Segment, i: Index, j: In
         number = select(less(most[q], 0), least[q], most[q])
         result = select(less(_INFINITY, top[q]), top[q], bitcast(number, DType.U16))
         _finish(p, i + rows.first, j + q + cols.first, bitcast(result, DType.BF16))
+
+
+def _nothing(p: _PoolContext, row: Index, col: Index, size: int) -> None:
+    """Zeros for ``size`` windows of channels that only fill a block, of which x has none."""
+    zero = broadcast(Const(0.0, Type(F32)), p.lanes)
+    with p.k.unroll("q", size) as q:
+        at = p.s.y.place(p.n, p.c * p.lanes, row, col + q, p.lanes)
+        p.y.vec(p.lanes)[at] = stored(zero, p.s.y.dtype)
 
 
 def _taps(

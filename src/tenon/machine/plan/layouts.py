@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tenon.errors import InternalError
 from tenon.machine.plan.lowering_context import Setting, operator, site
-from tenon.machine.plan.stored_blocks import reorders
+from tenon.machine.plan.stored_blocks import narrower, reorders
 from tenon.network.graph.graph import Graph, Node, Origin, Value
 from tenon.network.graph.types import ROW_MAJOR, Halo, Layout, LayoutKind
 from tenon.network.ops.move import Reorder
@@ -58,6 +58,8 @@ class _Assignment:
             if i not in unchanged:
                 self.graph.outputs[i] = self.outward(value, i)
         self.leave_out()
+        for image, block in narrower(self.graph, self.setting):
+            image.type = image.type.with_layout(replace(image.type.layout, block=block))
         self.unify()
         for value in self.graph.values():
             layout = value.type.layout

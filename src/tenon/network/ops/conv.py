@@ -172,6 +172,11 @@ class Conv(Operator):
             image = replace(image, halo=(*outer, (before, after + 1)))
         return Layouts((image, *extra_layouts(site, output)), (output,))
 
+    def any_block(self, site: Site, i: int | None) -> bool:
+        """The result, by algorithms whose kernels store any."""
+        algorithm = self.algorithm(site) if i is None else None
+        return algorithm is not None and algorithm.any_block and site.machine.wants_blocks(site.input(0).dtype)
+
     def supported(self, site: Site) -> str:
         negative = any(p < 0 for p in self.pads)
         return "negative pads: crop the input with Slice instead" if negative else check_compiled(site)

@@ -12,6 +12,7 @@ import numpy as np
 from tenon.errors import ShapeError
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.pool import Pool, Segment, lowest, pool
+from tenon.machine.kernels.storage_types import NARROW
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode, SizeRefusedError
 from tenon.network.graph.types import F32, ROW_MAJOR, DType, Layout, TensorType
@@ -129,6 +130,11 @@ class Pooling(Operator):
         layout = Layout(site.machine.block, flat) if site.output.dtype in BLOCKED else ROW_MAJOR
         inputs = (layout, *(layout if i in site.extras else None for i in range(1, len(site.inputs))))
         return Layouts(inputs, (layout,) * len(site.outputs))
+
+    def any_block(self, site: Site, i: int | None) -> bool:
+        """The image and the result, where blocks are as a matrix unit wants them, wider than vectors."""
+        floats = {site.input(0).dtype, site.output.dtype} <= {F32, *NARROW}
+        return floats and i in (None, 0) and site.machine.wants_blocks(site.input(0).dtype)
 
     def patch(self, inputs: Sequence[TensorType | None], output: TensorType, span: Span) -> Patch | None:
         x = inputs[0]
