@@ -72,8 +72,14 @@ def test_one_level(name: str) -> None:
         (StrassenBlocking(0, 1, 3, 1, OutputTile(1, 2, 1)), (1, 2, 2, 3)),
         (StrassenBlocking(1, 4, 3, 1, OutputTile(1, 2, 1)), (2, 2, 3, 3)),
         (StrassenBlocking(1, 2, 5, 2, OutputTile(2, 2, 1)), (2, 4, 5, 5, 3)),
+        (StrassenBlocking(1, 4, 3, 2, OutputTile(1, 2, 1)), (2, 4, 7, 3)),
+        (StrassenBlocking(1, 2, 3, 1, OutputTile(1, 3, 1)), (2, 2, 5, 3)),
+        (StrassenBlocking(2, 4, 3, 1, OutputTile(1, 2, 1)), (4, 4, 3, 3)),
     ],
-    ids=["two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level", "odd", "odd_3x3"],
+    ids=[
+        *("two_levels", "columns_groups", "3x3_stride_2", "1x1_stride_2", "3x3", "no_level", "odd", "odd_3x3"),
+        *("odd_blocks", "odd_pairs_of_rows", "odd_two_levels"),
+    ],
 )
 def test_shapes(name: str, blocking: StrassenBlocking, shape: tuple[int, ...]) -> None:
     assert _error(MACHINES[name], blocking, *shape) < 1e-5
@@ -100,14 +106,17 @@ def test_blockings_fit_the_shape() -> None:
         assert 14 // b.rows * b.groups >= 2, "two threads have something to do"
 
 
-def test_maps_of_odd_size_have_one_more_row() -> None:
+def test_the_last_row_of_maps_of_odd_size_has_four_products() -> None:
+    """Of one level; of two, the image has one more row."""
     s = Conv(Image(1, 512, 19, 19, 16), Image(1, 512, 19, 19, 16))
     machine = MACHINES["lanes16"]
     blockings = best_blockings(s, machine, 20)
     assert blockings
     for b in blockings:
         assert (b.rows % 2, -(-19 // b.rows) * b.rows) == (0, 20)
-        assert strassen.overhang(s, b) == 1
-    layout = Layout(16, ((0, 0), (0, 0)))
-    assert Strassen(blockings[0]).layouts((s,), layout, layout) == (Layout(16, ((0, 1), (0, 0))), layout)
+        assert strassen.overhang(s, b) == (b.levels == 2)
+        layout = Layout(16, ((0, 0), (0, 0)))
+        below = Layout(16, ((0, b.levels - 1), (0, 0)))
+        assert Strassen(b).layouts((s,), layout, layout) == (below, layout)
+    assert {b.levels for b in blockings} == {1, 2}
     assert not best_blockings(s, replace(machine, cut_short=True), 1)

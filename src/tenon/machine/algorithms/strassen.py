@@ -18,7 +18,7 @@ from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.rows import LONGEST_PRODUCT
-from tenon.machine.kernels.strassen import StrassenBlocking, down, overhang, scratch, strassen, transform
+from tenon.machine.kernels.strassen import StrassenBlocking, down, odd, overhang, scratch, strassen, transform
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, Layout
 
@@ -178,6 +178,8 @@ def _tiled(s: Conv, machine: Machine, b: StrassenBlocking) -> list[StrassenBlock
     leaf = _leaf(s, b)
     vectors = leaf.padded // machine.lanes
     tiles = [t for t in best_tiles(leaf, machine, 100 if machine.cut_short else 12) if vectors % t.vecs == 0]
+    if odd(s, b):
+        tiles = [t for t in tiles if t.rows == 1]
     return [replace(b, tile=t) for t in tiles if not machine.cut_short or _cuts_well(leaf, t)][:3]
 
 
@@ -222,5 +224,8 @@ def estimate(s: Conv, machine: Machine, b: StrassenBlocking) -> float:
         image = math.prod(s.x.shape) * s.x.dtype.bytes * min(b.groups, threads)
         parts, more = min(1.0, own / b.groups), (-(-own // b.groups) - 1) / again
         memory = gathered(image, weights, threads, machine.stream, parts, more)
-    time = overlapped(blocks * float(7**b.levels) * products * shared, memory)
+    multiplied = float(7**b.levels) * products
+    if odd(s, b) and (threads == 1 or down(s, b) == 1):  # else the last block is not the one that takes longest
+        multiplied -= 3 * products / (b.rows // 2) / down(s, b)
+    time = overlapped(blocks * multiplied * shared, memory)
     return time + blocks * sums * shared + b.levels * _CODE

@@ -4,6 +4,7 @@ A convolution multiplies positions x input channels by input channels x output c
 are halved; Winograd's variant then needs 7 products and 15 additions of quarters.  4 of the additions are of
 weights, done when packing; the input's 4 are one pass over the input; the other 7 happen where products are
 stored.  Halves can be halved again: L levels multiply (7/8)^L of the time and make weights (7/4)^L as large.
+Where the upper half has one row more than the lower one, its results are those of four of the products, without sums.
 
 A block of positions goes through all steps at once, so that intermediate results stay in cache; threads share out
 blocks.  Strassen, "Gaussian elimination is not optimal" (1969); on the variant and orders of its products, Boyer,
@@ -17,7 +18,9 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache, partial
+from itertools import product as product_of
 
 import numpy as np
 
@@ -87,8 +90,21 @@ def down(s: Conv, b: StrassenBlocking) -> int:
     return -(-s.y.h // b.rows)
 
 
+def odd(s: Conv, b: StrassenBlocking) -> bool:
+    """Whether the last row of the last block has no row in the lower half beside it: of products of one level, which
+    then need four products of this row and seven of all others."""
+    return b.levels == 1 and down(s, b) * b.rows - s.y.h == 1 and b.rows % 2 == 0 and single_taps(s)
+
+
+def single_taps(s: Conv) -> bool:
+    """Whether every position reads its own row and column alone."""
+    return s.kernel == s.stride == (1, 1) and not s.top and not s.left
+
+
 def overhang(s: Conv, b: StrassenBlocking) -> int:
     """Rows below the image that the blocks read: the halo that ``x`` needs there."""
+    if odd(s, b):
+        return 0
     last = (down(s, b) * b.rows - 1) * s.stride[0] + (s.kernel[0] - 1) * s.dilation[0]
     return max(0, last - s.top - s.x.h + 1) if s.y.h % b.rows else 0
 
@@ -240,15 +256,40 @@ class Given:
     def multiply(self, a: MatrixView, n: Index, group: Index, top: Index, left: Index) -> None:
         """The block of image ``n`` and part ``group`` of the output channels at (top, left), from its inputs."""
         target = Destination(None, (), group * (self.s.y.blocks // self.b.groups), top, left)
-        multiply(Parts(n=n, group=group, **vars(self)), a, (target,))
+        multiply(Parts(n=n, group=group, top=top, **vars(self)), a, (target,))
+
+
+class _Rows(Enum):
+    """Rows of the halves: all of the upper one, those that both halves have, or the last one of the upper half if it
+    is in this one alone."""
+
+    ALL, PAIRS, LAST = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class Parts(Given):
-    """What all steps share; ``n`` is the index of the image, ``group`` that of the part of the output channels."""
+    """What all steps share; ``n`` is the index of the image, ``group`` that of the part of the output channels, and
+    ``top`` the first row of the block.  ``rows``: of which products are made."""
 
     n: Index
     group: Index
+    top: Index
+    rows: _Rows = _Rows.ALL
+
+    @property
+    def odd(self) -> bool:
+        return odd(self.s, self.b)
+
+    def spans(self, rows: int, which: _Rows) -> list[tuple[int, int, list[Index]]]:
+        """(first, number, what must not be negative) of the ``which`` of ``rows`` rows: the last one depends on whether
+        this block is the last."""
+        if which is _Rows.ALL:
+            return [(0, rows, [])]
+        beyond, alone = self.top + (self.b.rows - self.s.y.h), down(self.s, self.b) == 1
+        if which is _Rows.LAST:
+            return [(rows - 1, 1, [] if alone else [beyond])]
+        last = [] if alone else [(rows - 1, 1, [-1 - beyond])]
+        return [*([(0, rows - 1, [])] if rows > 1 else []), *last]
 
     def sums(self, level: int, which: int) -> MatrixView:
         stride = (1, 1) if _gathers(self.s) else self.s.stride
@@ -273,22 +314,26 @@ def multiply(p: Parts, a: MatrixView, to: Targets, level: int = 0, number: int =
     def part(i: int, j: int, add: MatrixView) -> Targets:
         return tuple(t.moved(j * outs, i * down[0], i * down[1]).plus(add) for t in to)
 
-    def product(i: int, left: MatrixView, *targets: Destination) -> None:
+    def product(i: int, left: MatrixView, *targets: Destination, rows: _Rows = _Rows.ALL) -> None:
         with p.k.outline(f"product{inner}", "one of the products of halves"):
-            multiply(p, left, targets, inner, number + i)
+            multiply(replace(p, rows=rows), left, targets, inner, number + i)
 
+    pairs = _Rows.PAIRS if p.odd else _Rows.ALL
     _add_inputs(p, a, ins, down, inner)
     product(0, a, Destination(u))
     product(1, a.moved(ins, 0, 0), *part(0, 0, u))
-    product(2, s2, Destination(v, (u,)))
-    product(3, s3, Destination(u, (v,)))
-    product(4, s1, Destination(v, (v,)), *part(1, 1, u))
+    product(2, s2, Destination(v, (u,)), rows=pairs)
+    product(3, s3, Destination(u, (v,)), rows=pairs)
+    product(4, s1, Destination(v, (v,)), *part(1, 1, u), rows=pairs)
+    if p.odd:
+        product(4, s1, Destination(v, (u,)), rows=_Rows.LAST)
     product(5, s4, *part(0, 1, v))
-    product(6, a.moved(ins, *down), *part(1, 0, u))
+    product(6, a.moved(ins, *down), *part(1, 0, u), rows=pairs)
 
 
 def _add_inputs(p: Parts, a: MatrixView, ins: int, down: tuple[int, int], level: int) -> None:
-    """a21 + a22, that - a11, a11 - a21, a12 - the second."""
+    """a21 + a22, that - a11, a11 - a21, a12 - the second; of a row of the upper half that has none beside it, a11 and
+    a12 in place of the first and the last."""
     s, lanes = p.s, p.machine.lanes
     rows, cols = _reach(s, p.b.extent(level))
     below = a.moved(0, *down)
@@ -296,20 +341,22 @@ def _add_inputs(p: Parts, a: MatrixView, ins: int, down: tuple[int, int], level:
         a, below = replace(a, stride=(1, 1)), replace(below, stride=(1, 1))
     to = [replace(p.sums(level, i), stride=(1, 1)) for i in range(4)]
     k = p.k
-    with (
-        k.outline("sums", "sums and differences of parts of the input"),
-        k.loop("c", ins) as c,
-        k.loop("i", rows) as i,
-        k.loop("j", cols) as j,
-    ):
-        for v in range(s.x.block // lanes):
-            at = c, i, j, v
-            a11, a12 = (k.let("a", a.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
-            a21, a22 = (k.let("a", below.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
-            s1 = k.let("s", a21 + a22)
-            s2 = k.let("s", s1 - a11)
-            for view, value in zip(to, (s1, s2, a11 - a21, a12 - s2), strict=True):
-                view.put(lanes, at, value)
+    with k.outline("sums", "sums and differences of parts of the input"), k.loop("c", ins) as c:
+        for first, count, facts in p.spans(rows, _Rows.PAIRS if p.odd else _Rows.ALL):
+            with k.when(*facts), k.loop("i", count) as i, k.loop("j", cols) as j:
+                for v in range(s.x.block // lanes):
+                    at = c, i + first, j, v
+                    a11, a12 = (k.let("a", a.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
+                    a21, a22 = (k.let("a", below.moved(m, 0, 0).vector(lanes, at)) for m in (0, ins))
+                    s1 = k.let("s", a21 + a22)
+                    s2 = k.let("s", s1 - a11)
+                    for view, value in zip(to, (s1, s2, a11 - a21, a12 - s2), strict=True):
+                        view.put(lanes, at, value)
+        for first, _, facts in p.spans(rows, _Rows.LAST) if p.odd else []:
+            with k.when(*facts), k.loop("j", cols) as j:
+                for v, (m, view) in product_of(range(s.x.block // lanes), ((0, to[0]), (ins, to[3]))):
+                    at = c, index(first), j, v
+                    view.put(lanes, at, a.moved(m, 0, 0).vector(lanes, at))
 
 
 def _multiply(p: Parts, a: MatrixView, to: Targets, number: int) -> None:
@@ -318,19 +365,20 @@ def _multiply(p: Parts, a: MatrixView, to: Targets, number: int) -> None:
     across = -(-cols // tile.cols)
     of = across * -(-rows // tile.rows)
     with k.loop("o", p.w.buffer.shape[2]) as o:
-        for first, count, height in segments(rows, tile.rows):
-            with k.loop("i", count) as i:
-                for left, iterations, width in segments(cols, tile.cols):
-                    with (
-                        k.loop("j", iterations) as j,
-                        k.outline(
-                            f"{height}x{width}x{tile.vecs}",
-                            f"a tile of {height} x {width} positions and {tile.vecs} vectors of output channels",
-                        ),
-                    ):
-                        turn = (i + first // tile.rows) * across + (j + left // tile.cols)
-                        at = i * height + first, j * width + left
-                        _micro(p, a, to, _TileStep(number, o, at, (height, width), turn, of))
+        for start, extent, facts in p.spans(rows, p.rows):
+            for first, count, height in segments(extent, tile.rows):
+                with k.when(*facts), k.loop("i", count) as i:
+                    for left, iterations, width in segments(cols, tile.cols):
+                        with (
+                            k.loop("j", iterations) as j,
+                            k.outline(
+                                f"{height}x{width}x{tile.vecs}",
+                                f"a tile of {height} x {width} positions and {tile.vecs} vectors of output channels",
+                            ),
+                        ):
+                            turn = (i + (start + first) // tile.rows) * across + (j + left // tile.cols)
+                            at = i * height + (start + first), j * width + left
+                            _micro(p, a, to, _TileStep(number, o, at, (height, width), turn, of))
 
 
 @dataclass(frozen=True, eq=False)
@@ -397,5 +445,5 @@ def _store(p: Parts, to: Destination, at: tuple[IndexLike, IndexLike, IndexLike,
     if p.bias is not None:
         value = value + p.bias.vec(lanes)[channel // lanes]
     mask = None if p.mask is None else p.mask.vec(lanes)[channel // lanes]
-    with p.k.when(*([s.y.h - 1 - row] if s.y.h % p.b.rows else [])):
+    with p.k.when(*([s.y.h - 1 - row] if s.y.h % p.b.rows and not p.odd else [])):
         finish(s, p.y, p.operands, (p.n, channel, row, col), lanes, value, mask)
