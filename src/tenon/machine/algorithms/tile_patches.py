@@ -38,8 +38,8 @@ from tenon.machine.kernels.tile_patches import (
 
 _COPY = 4.0
 """Time to copy a patch of one channel, in multiply-adds of a vector."""
-_MOST = 1 << 18
-"""Bytes of patches, which should stay in the second cache."""
+_MOST = 1 << 12
+"""Patches of a band, which should stay in the second cache; more would make hardly fewer copies."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ def _ranked(s: Conv, machine: Machine) -> list[tuple[RegisterTiles, int]]:
     """All blocks, each with the band that fits the cache, the least time first."""
     height = s.extent[0]
     whole = [rows for rows in range(1, min(height, 16) + 1) if height % rows == 0]
-    fitting = [rows for rows in whole if patch_bytes(s, rows) <= _MOST and height // rows >= 2 * (machine.threads - 1)]
+    fitting = [
+        rows for rows in whole if lines(s, rows) * s.extent[1] <= _MOST and height // rows >= 2 * (machine.threads - 1)
+    ]
     band = (fitting or [1])[-1]
     listed = [(tile, band) for tile in blocks(s.extent[1], s.padded)]
     return sorted(listed, key=lambda each: _time(s, machine, *each))

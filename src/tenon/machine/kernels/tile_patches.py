@@ -37,7 +37,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
 
 _LINE = 16
-"""Words from one position of the patches to the next: a cache line."""
+"""Most words of a patch: a cache line."""
 _VECTOR = 8
 """Elements that are copied at once."""
 
@@ -63,6 +63,11 @@ def words_of(s: Conv) -> int:
     return s.x.channels * _span(s) // 2 if s.x.dtype is DType.BF16 else _span(s)
 
 
+def apart(s: Conv) -> int:
+    """Words from one patch to the next: a part of a cache line, so that none lies in two."""
+    return 1 << (words_of(s) - 1).bit_length()
+
+
 def lines(s: Conv, rows: int) -> int:
     """Rows of the input that so many rows of the output read."""
     return (rows - 1) * s.stride[0] + (s.kernel[0] - 1) * s.dilation[0] + 1
@@ -70,7 +75,7 @@ def lines(s: Conv, rows: int) -> int:
 
 def patch_bytes(s: Conv, rows: int) -> int:
     """Bytes of the patches of so many rows of the output."""
-    return lines(s, rows) * s.extent[1] * 4 * _LINE
+    return lines(s, rows) * s.extent[1] * 4 * apart(s)
 
 
 def pack(weights: Array, s: Conv, tile: RegisterTiles) -> list[Array]:
@@ -93,7 +98,7 @@ def tile_patches(s: Conv, machine: Machine, tile: RegisterTiles, rows: int) -> K
     k = Builder(f"tile_patches_{name_of(s)}", f"{described(s)}; {about(tile)}, in patches")
     x = k.param("x", *s.x.shape[:-1], dtype=s.x.dtype)
     ws = weight_params(k, s, tile, s.kernel[0], words_of(s))
-    patches = k.param("p", lines(s, rows), s.extent[1], 2 * _LINE, dtype=s.x.dtype, scratch=True)
+    patches = k.param("p", lines(s, rows), s.extent[1], 2 * apart(s), dtype=s.x.dtype, scratch=True)
     return _bands(k, s, machine, tile, (x, ws, patches), rows, float_ends(k, s))
 
 
@@ -104,7 +109,7 @@ def integer_tile_patches(s: IntegerConv, machine: Machine, tile: RegisterTiles, 
     k = Builder(f"integer_tile_patches_{name_of(c)}", f"{described(c)}, in integers; {about(tile)}, in patches")
     x = k.param("x", *c.x.shape[:-1], dtype=DType.Q8)
     ws = weight_params(k, c, tile, c.kernel[0], words_of(c))
-    patches = k.param("p", lines(c, rows), c.extent[1], _LINE, dtype=DType.Q8, scratch=True)
+    patches = k.param("p", lines(c, rows), c.extent[1], apart(c), dtype=DType.Q8, scratch=True)
     return _bands(k, c, machine, tile, (x, ws, patches), rows, integer_ends(k, s))
 
 
@@ -147,7 +152,7 @@ def _copy(k: Builder, s: Conv, memory: tuple[Tensor, Tensor], at: tuple[Index, I
 
 def _rows(s: Conv, patches: Tensor) -> TileRows:
     """The rows of tiles of patches."""
-    row = s.extent[1] * 4 * _LINE
+    row = s.extent[1] * 4 * apart(s)
 
     def first(row: Index, col: Index) -> Operand:
         return patches, (row * s.stride[0], col, 0)
@@ -158,4 +163,4 @@ def _rows(s: Conv, patches: Tensor) -> TileRows:
             return patches[line, col, q]
         return bitcast(Load(patches.buffer, (line, col, q * 2), Type(DType.BF16, 2)), DType.B2)
 
-    return TileRows(words_of(s), 4 * _LINE, ((s.kernel[0], s.dilation[0] * row),), first, word)
+    return TileRows(words_of(s), 4 * apart(s), ((s.kernel[0], s.dilation[0] * row),), first, word)
