@@ -91,6 +91,17 @@ def test_it_has_candidates_before_layouts_are_known() -> None:
     assert all(isinstance(each, Separable) for each in job.candidates)
 
 
+@pytest.mark.parametrize("size", [51, 61])
+def test_blocks_divide_images_of_odd_size(size: int) -> None:
+    """No depthwise result lies below the image, where nothing can be read."""
+    graph = _pair(size=size)
+    passes.optimize(graph)
+    (job,) = jobs(graph, Setting(MACHINES["lanes4"]))
+    rows = [each.blocking.rows for each in job.candidates if isinstance(each, Separable)]
+    assert rows
+    assert all(size % each == 0 for each in rows)
+
+
 @pytest.mark.parametrize(
     "graph",
     [_pair(outs=80), _pair(size=20), _pair(channels=24), _pair(shared=True)],

@@ -52,7 +52,8 @@ class Separable(Algorithm):
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         first, second = problem
         blockings = products.best_blockings(second, machine, 64, limits.strassen, least=0)
-        blockings = [b for b in blockings if b.cols == first.y.w and _own(first, second, b) <= _CACHE]
+        whole = [b for b in blockings if b.cols == first.y.w and first.y.h % b.rows == 0]
+        blockings = [b for b in whole if _own(first, second, b) <= _CACHE]
         return [cls(b) for b in sorted(blockings, key=lambda b: estimate(first, second, machine, b))[:count]]
 
     @classmethod

@@ -214,9 +214,14 @@ def strassen(s: Conv, machine: Machine, b: StrassenBlocking) -> Kernel:
 
 @contextmanager
 def blocks(k: Builder, s: Conv, b: StrassenBlocking) -> Iterator[tuple[Index, Index, Index]]:
-    """The parallel loop over blocks; yields (part of the output channels, first row, first column)."""
-    across = s.y.w // b.cols
-    with k.loop("block", down(s, b) * across * b.groups, kind="parallel") as block:
+    """The parallel loop over blocks; yields (part of the output channels, first row, first column).  Blocks of the same
+    rows are neighbours; where the last rows are fewer, blocks of the same channels, so that threads that have all rows
+    of some channels have equally much to do."""
+    across, rows = s.y.w // b.cols, down(s, b)
+    with k.loop("block", rows * across * b.groups, kind="parallel") as block:
+        if odd(s, b):
+            yield block // rows, block % rows * b.rows, Index()
+            return
         at = block // b.groups
         yield block % b.groups, *((at * b.rows, Index()) if across == 1 else (Index(), at * b.cols))
 
