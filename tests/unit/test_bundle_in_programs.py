@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +149,16 @@ def test_targets_with_vectors_of_their_own_are_checked() -> None:
     assert not check(find("aarch64"))
     wide = [name for name in COMPILED if find(name).machine.lanes > 4 and not check(find(name))]
     assert not wide
+
+
+@pytest.mark.parametrize("names", [("__AMX_TILE__", "__AMX_BF16__"), ("__AMXTILE__", "__AMXBF16__"), ()])
+def test_macros_have_other_names_in_old_compilers(names: Sequence[str], tmp_path: Path) -> None:
+    """Clang 14 has its own ones for the same flags of AMX."""
+    target = find("x86-64-amx")
+    (tmp_path / "net.c").write_text(check(target))
+    given = [name for name in macros(target) if name not in ("__AMX_TILE__", "__AMX_BF16__")]
+    words = [needed("gcc"), "-E", "-undef", *(f"-D{name}" for name in (*given, *names)), str(tmp_path / "net.c")]
+    assert (subprocess.run(words, capture_output=True, check=False).returncode == 0) == bool(names)
 
 
 @pytest.mark.parametrize("target", ["x86-64-avx2", "x86-64-avx512-bf16", "cortex-m4", "cortex-m55", "cortex-m0plus"])

@@ -38,7 +38,11 @@ APIECE = 4
 """Most steps that have sums of their own: a register each, and two for every factor by turns."""
 BEGIN, END = "tiles_begin", "tiles_end"
 _PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_f16": "tdpfp16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
-_CONDITION = "defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)"
+_CONDITION = (
+    "(defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) || "
+    "defined(__AMXTILE__) && defined(__AMXBF16__) && defined(__AMXINT8__)) && defined(__linux__)"
+)
+"""Clang until version 14 has names of its own for the macros."""
 
 _ASK = """\
 long result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */

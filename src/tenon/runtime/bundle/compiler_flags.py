@@ -49,6 +49,9 @@ _MACROS = {
 }
 """The macros by which compilers say that they may use a processor's features, by zig's names of those."""
 
+_OTHER_NAMES = {"__AMX_TILE__": "__AMXTILE__", "__AMX_BF16__": "__AMXBF16__", "__AMX_INT8__": "__AMXINT8__"}
+"""The names that Clang until version 14 has for macros."""
+
 _ABI = "-mfloat-abi="
 _FPU = {"vfp4d16sp": "fpv4-sp-d16", "fp_armv8d16": "fpv5-d16", "fp_armv8d16sp": "fpv5-sp-d16"}
 _BY_CPU = {
@@ -115,7 +118,7 @@ def _instructions_check(target: Target) -> str:
     wanted = () if target.backend == "c.strict" else macros(target)
     if not wanted:
         return ""
-    missing = " || ".join(f"!defined({macro})" for macro in wanted)
+    missing = " || ".join(_missing(macro) for macro in wanted)
     family = "defined(__arm__) && " if target.machine.lanes == 1 and wanted[0].startswith("__ARM") else ""
     condition = f"({missing})" if len(wanted) > 1 else missing
     return (
@@ -124,6 +127,11 @@ def _instructions_check(target: Target) -> str:
         f'or define {OVERRIDE}"\n'
         "#endif\n"
     )
+
+
+def _missing(macro: str) -> str:
+    other = _OTHER_NAMES.get(macro)
+    return f"!(defined({macro}) || defined({other}))" if other else f"!defined({macro})"
 
 
 def _words(cpu: str) -> list[str]:
