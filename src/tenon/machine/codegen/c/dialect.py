@@ -6,6 +6,7 @@ body that any compiler takes.  No intrinsics headers, no libm.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from tenon.machine.codegen.c.c99 import C99
 from tenon.machine.codegen.c.file_head import EXACT, HEAD, NEEDS_GNU, for_any_compiler
 from tenon.machine.codegen.clike import Makers, computable
 from tenon.machine.codegen.float_literals import float_literal
+from tenon.machine.codegen.function import CodeLine
 from tenon.machine.codegen.parentheses import bare
 from tenon.machine.codegen.printer import COMPARE, INFIX
 from tenon.machine.codegen.scalar_functions import BODIES, ZERO_SAFE
@@ -304,8 +306,17 @@ class C(C99):
     def portable_block(self, s: Instruction) -> None:
         """The body, and no assembly in it."""
         self.in_portable_form = True
+        lines = self.f.scopes[-1].lines
+        first = len(lines)
         self.block(s.body)
         self.in_portable_form = False
+        words = {word for line in lines[first:] for word in re.findall(r"\w+", line.text)}
+        for buffer, at in s.operands:  # compilers warn of parameters without a use: weights that assembly fetches
+            base = self.place(buffer, at).base if buffer.space != "register" else ""
+            if base.isidentifier() and base not in words:
+                lines.insert(first, CodeLine("  " * self.f.depth + f"(void){base};", frozenset(self.f.taken)))
+                words.add(base)
+            self.f.taken.clear()
 
     def in_assembly(self, s: Instruction, assembly: isa.Assembly) -> None:
         registers = [(buffer, self.register(buffer, at)) for buffer, at in s.operands if buffer.space == "register"]
