@@ -25,6 +25,7 @@ from tenon.machine.kernel_ir.index import Index, IndexLike, index
 from tenon.machine.kernel_ir.loops import Expr, Kernel, Load, Type, bitcast, broadcast, fma_f16, op
 from tenon.machine.kernels import lane_products
 from tenon.machine.kernels.ahead import Ahead, unrolled
+from tenon.machine.kernels.bands import BandTile, bands_of, tiles_of_bands
 from tenon.machine.kernels.epilogue import finish
 from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
@@ -36,6 +37,9 @@ from tenon.network.graph.types import F32, I32, DType
 
 _KEPT = 256 << 10
 """Bytes of weights or images that stay in the cache of a processor while others are read."""
+
+_LARGE = 1 << 20
+"""Bytes of an image that do not stay there."""
 
 
 @dataclass(frozen=True)
@@ -266,29 +270,23 @@ def tiles(
     extent: tuple[int, int],
     tile: OutputTile,
     threads: int = 1,
-    parts: int = 0,
     images: int = 1,
 ) -> Iterator[tuple[Index, Index, Index, Index, int, int]]:
     """Loops over output-channel groups, ``images`` and a tiling of ``extent``, tails included: (o, image, top, left,
     height, width).
 
     Groups are distributed over threads; where there are few, images, rows and columns of tiles are too.  Groups are
-    outermost, so that a thread streams its weights once; or ``parts`` of them, whose groups each tile has all of.
+    outermost, so that a thread streams its weights once.
     """
-    rows, each = segments(extent[0], tile.rows), iterations // parts if parts else 1
-    counts = iterations // each, images, sum(count for _, count, _ in rows)
+    rows = segments(extent[0], tile.rows)
+    counts = iterations, images, sum(count for _, count, _ in rows)
     (outer, several, middle), inside = deal(*counts, threads=threads)
-    with k.loop("o", iterations // each, kind=outer) as o, k.loop("n", images, kind=several) as n:
+    with k.loop("o", iterations, kind=outer) as o, k.loop("n", images, kind=several) as n:
         for top, count, height in rows:
             with k.loop("i", count, kind=middle) as i:
                 for left, across, width in segments(extent[1], tile.cols):
                     with k.loop("j", across, kind=inside) as j:
-                        place = n, i * height + top, j * width + left, height, width
-                        if each == 1:
-                            yield o, *place
-                            continue
-                        with k.loop("u", each, kind=inside) as u:
-                            yield o * each + u, *place
+                        yield o, n, i * height + top, j * width + left, height, width
 
 
 def images_inside(s: Conv) -> int:
@@ -359,10 +357,7 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
     m = k.param("m", s.padded, dtype=I32) if s.clear else None
     operands = [k.param("r", *i.shape, dtype=i.dtype) for i in s.operands]
     y = k.param("y", *s.y.shape, dtype=s.y.dtype, out=True)
-    parts = _ConvContext(k, s, machine, x, b, m, operands, y)
-    across = -(-s.extent[1] // tile.cols)
-    of = across * -(-s.extent[0] // tile.rows)
-
+    context = _ConvContext(k, s, machine, x, b, m, operands, y)
     images = images_inside(s)
     with ExitStack() as stack:
         n = xn = wn = Index()
@@ -370,21 +365,35 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            share, threads = _parts(s, r, machine), machine.threads
-            for o, i, top, left, height, width in tiles(k, r.iterations, s.extent, tile, threads, share, images):
-                turn = top // tile.rows * across + left // tile.cols
-                with k.outline(f"{height}x{width}x{r.vecs}v{r.lanes}", shown_tile(height, width, r)):
-                    _micro(parts, _ConvTile(r, w, n * images + i, xn + i, wn, o, top, left, height, width, turn, of))
+            for t in _tiles(k, s, r, machine, tile, images):
+                with k.outline(f"{t.height}x{t.width}x{r.vecs}v{r.lanes}", shown_tile(t.height, t.width, r)):
+                    i, at = t.image, (t.o, t.top, t.left, t.height, t.width, t.turn, t.of)
+                    _micro(context, _ConvTile(r, w, n * images + i, xn + i, wn, *at))
     return k.done()
 
 
-def _parts(s: Conv, r: GroupRun, machine: Machine) -> int:
-    """How threads share the groups of a run: those of one group of channels read all of the image.  Groups that share a
-    block of the result are shared first: of a part of these, races are not disproved."""
-    if s.groups > 1 or not s.taps or (s.y.blocks > 1 and r.width % s.y.block):
-        return r.iterations
+def _tiles(k: Builder, s: Conv, r: GroupRun, machine: Machine, tile: OutputTile, images: int) -> Iterator[BandTile]:
+    """The tiles of a run: group by group of output channels, or by bands of positions."""
     image = math.prod(s.x.shape) * s.x.dtype.bytes
     weights = s.taps * r.blocks * s.x.block * r.width * r.iterations * s.weights.bytes
+    if (parts := _parts(s, r, machine, image, weights)) < r.iterations:
+        groups, bands = (parts, r.iterations // parts), bands_of(image, -(-machine.threads // parts), _KEPT)
+        yield from tiles_of_bands(k, groups, s.extent, (tile.rows, tile.cols), machine.threads, images, bands)
+        return
+    across = -(-s.extent[1] // tile.cols)
+    of = across * -(-s.extent[0] // tile.rows)
+    for o, i, top, left, height, width in tiles(k, r.iterations, s.extent, tile, machine.threads, images):
+        yield BandTile(o, i, top, left, height, width, top // tile.rows * across + left // tile.cols, of)
+
+
+def _parts(s: Conv, r: GroupRun, machine: Machine, image: int, weights: int) -> int:
+    """How threads share the groups of a run: those of one group of channels read all of the image.  Groups that share a
+    block of the result are shared first: of a part of these, races are not disproved.  One thread has all groups of
+    bands of an image that would leave its cache otherwise."""
+    if s.groups > 1 or not s.taps or (s.y.blocks > 1 and r.width % s.y.block):
+        return r.iterations
+    if machine.threads == 1 and s.packed and image >= _LARGE and weights <= _KEPT:
+        return 1
     return parts_of_groups(r.iterations, image, weights, machine.threads, machine.stream)
 
 
