@@ -30,31 +30,28 @@ SIZES = [((1, 361), (1, 13)), ((1, 26), (1, 13)), ((7, 10), (2, 4)), ((9, 5), (3
 
 def walked(extent: tuple[int, int], tile: tuple[int, int], bands: int) -> list[tuple[BandTile, dict[Var, int]]]:
     """Every tile of two parts of three groups and two images, with the values of the loops around it."""
-    k, found = Builder("k"), list[tuple[BandTile, list[Var]]]()
+    k, kinds = Builder("k"), list[BandTile]()
     y = k.param("y", 1, out=True)
     for each in tiles_of_bands(k, (2, 3), extent, tile, 4, 2, bands):
-        y[len(found)] = 0.0
-        found.append((each, []))
-    body = k.done().body
-    paths = list(_paths(body, ()))
-    assert len(paths) == len(found)
-    listed = []
-    for (each, _), loops in zip(found, paths, strict=True):
-        for turn in product(*(range(extent) for _, extent in loops)):
-            listed.append((each, dict(zip((var for var, _ in loops), turn, strict=True))))
-    return listed
+        y[len(kinds)] = 0.0
+        kinds.append(each)
+    return [
+        (each, dict(zip((var for var, _ in loops), turn, strict=True)))
+        for each, loops in zip(kinds, _loops_around(k.done().body, ()), strict=True)
+        for turn in product(*(range(extent) for _, extent in loops))
+    ]
 
 
-def _paths(body: tuple[Stmt, ...], around: tuple[tuple[Var, int], ...]) -> list[tuple[tuple[Var, int], ...]]:
-    """The loops around each store, outermost first."""
-    found = []
+def _loops_around(body: tuple[Stmt, ...], outer: tuple[tuple[Var, int], ...]) -> list[tuple[tuple[Var, int], ...]]:
+    """The loops around each store, outermost first, with their extents."""
+    nests = []
     for s in body:
         if isinstance(s, Loop):
             extent = min(bound.const for bound in s.var.below if not bound.terms)
-            found += _paths(s.body, (*around, (s.var, extent)))
+            nests += _loops_around(s.body, (*outer, (s.var, extent)))
         else:
-            found.append(around)
-    return found
+            nests.append(outer)
+    return nests
 
 
 def number(at: Index, values: dict[Any, int]) -> int:
