@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import tenon
 from check_kernels import check
+from gguf_models import VOCABULARY, DecoderFile, Variant, logits
 from interpret import interpret
+from lowered import make_site, run_site
 from onnx_models import model, node
 from tenon.machine.algorithms.attention import attends
 from tenon.machine.isa.bf16 import DOT2
@@ -20,12 +23,13 @@ from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernels import attention_words
 from tenon.machine.kernels.attention_words import key_words, key_words_shape, value_words, value_words_shapes
 from tenon.machine.kernels.head_sizes import HeadSizes, MaskSizes
-from tenon.machine.kernels.machine import with_product
+from tenon.machine.kernels.machine import for_precision, with_product
 from tenon.machine.kernels.paired_attention import key_numbers, paired_attention, paired_scratch, supported
 from tenon.machine.proofs.bounds import OutOfRangeError, prove
 from tenon.machine.targets import find, host_cpu
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
+from tenon.network.ops.cached_attention import CachedAttention
 from tenon.network.ops.head_attention import HeadAttention
 
 BF16 = DType.BF16
@@ -33,6 +37,7 @@ MACHINES = {
     "tiles": find("x86-64-amx").machine,
     "pairs": with_product(find("x86-64-avx512-bf16").machine, DOT2),
 }
+ASKED = for_precision(MACHINES["tiles"], "bf16")
 BASE = HeadSizes(2, 21, 39, 6, 0.3, BF16, values=16)
 CASES = {
     "plain": BASE,
@@ -128,6 +133,53 @@ def test_a_read_past_the_keys_is_refused() -> None:
         prove(parse(faulty))
 
 
+CACHED = {
+    "part_of_the_room": (33, 4, 2, 70, 16, 9, 0),
+    "blocks": (37, 6, 2, 160, 32, 77, 0),
+    "room_that_is_no_group": (35, 3, 1, 107, 64, 70, 0),
+    "begin": (40, 4, 4, 96, 16, 0, 0),
+    "all_of_the_room": (34, 4, 1, 64, 48, 30, 0),
+    "window": (38, 4, 2, 70, 16, 31, 13),
+}
+"""Queries, heads, those of keys, room, depth, past and window."""
+
+
+def _bf16(values: Array) -> Array:
+    """Rounded to bf16, halves away from zero."""
+    return ((values.view(np.int32) + 0x8000) & -0x10000).view(np.float32)
+
+
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("cache", [np.float32, np.float16, BF16.numpy])
+def test_queries_of_f32_over_a_cache_in_bf16(name: str, cache: Any) -> None:
+    """The result is that of queries, keys and values that are rounded, but for the rounding of exponentials."""
+    length, heads, shared, room, depth, past, window = CACHED[name]
+    rng, dims = np.random.default_rng(2), (1, shared, room, depth)
+    queries = rng.standard_normal((1, length, heads, depth)).astype(np.float32)
+    arrays = [queries, *(rng.standard_normal(dims).astype(cache) for _ in "kv"), np.array(past)]
+    operator = CachedAttention(0.3, window)
+    site, plain = (make_site(operator, arrays, machine) for machine in (ASKED, MACHINES["tiles"]))
+    kernels = [step.kernel for step in operator.lower(site)]
+    assert [kernel.name.split("_")[0] for kernel in kernels] == ["rounded", "paired"]
+    assert all(prove(kernel) > 0 and check(show(kernel)) > 0 for kernel in kernels)
+    assert not any("paired" in step.kernel.name for step in operator.lower(plain))
+    (got,) = run_site(operator, site, arrays)
+    factor = np.float32(0.3 * math.log2(math.e))  # the queries are multiplied by it before they are rounded
+    inner = [_bf16(a.astype(np.float32)) for a in (queries * factor, *arrays[1:3])]
+    (expected,) = operator.evaluate([inner[0] / factor, *inner[1:], arrays[3]])
+    np.testing.assert_allclose(got, expected, rtol=0, atol=3e-3 * float(np.abs(expected).max()))
+
+
+def test_few_queries_and_caches_of_bytes_stay_in_f32() -> None:
+    operator = CachedAttention(0.3)
+    few = [np.zeros((1, 32, 2, 16), np.float32), *np.zeros((2, 1, 2, 80, 16), np.float32), np.array(3)]
+    scales = np.zeros((2, 1, 2, 80, 1), np.float32)
+    coded = [np.zeros((1, 40, 2, 16), np.float32), *np.zeros((2, 1, 2, 80, 16), np.int8), np.array(3), *scales]
+    for arrays in (few, coded):
+        steps = operator.lower(make_site(operator, arrays, ASKED))
+        assert [step.kernel.name.split("_")[0] for step in steps] == ["attention"]
+
+
 def test_other_sizes_stay_with_other_kernels() -> None:
     machine = MACHINES["tiles"]
     assert attends(BASE, machine)
@@ -181,6 +233,31 @@ def test_networks_in_bf16_use_it(target: str, causal: bool, monkeypatch: pytest.
     with tenon.open(tenon.compile(file)) as engine:
         expected = engine.run(feeds)["y"]
     np.testing.assert_allclose(result, expected, atol=1e-2 * float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decoders_use_it_for_prompts(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of a prompt, shorter ones than the code is for, too, and then a token; beside the definition in f64."""
+    host = find("x86-64-amx").host
+    assert host is not None
+    if not host_cpu.flags() | _AMX >= host.features:
+        pytest.skip("this processor lacks the vectors of the target")
+    monkeypatch.setattr(host_cpu, "flags", lambda: host.features)
+    decoder = DecoderFile("llama", key_heads=2)
+    tokens = np.random.default_rng(5).integers(0, VOCABULARY, 141)
+    sizes = [{"length": f"1..{n}", "past": f"0..{200 - n}"} for n in (1, 70)]
+    choices: list[Literal["fp32", "bf16"]] = ["fp32", "bf16"]
+    plain, asked = (
+        tenon.compile(decoder.file(), name="net", target="x86-64-amx", shapes=sizes, precision=each, threads=threads)
+        for each in choices
+    )
+    assert "paired_attention" in asked.source
+    assert "paired_attention" not in plain.source
+    right = logits(decoder, Variant(neighbours=True), tokens.tolist())
+    with tenon.open(asked) as engine:
+        for start, end in ((0, 70), (70, 103), (103, 140), (140, 141)):
+            row = engine.run({"tokens": tokens[None, start:end]})["logits"][0, -1]
+    np.testing.assert_allclose(row, right, rtol=0, atol=4e-2 * float(np.abs(right).max()))
 
 
 def test_products_of_two_tensors_can_end_in_f32() -> None:

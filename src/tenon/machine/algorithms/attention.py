@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tenon.machine.algorithms.estimate import barrier, overlapped, slowest, step_time, streamed, work_items
 from tenon.machine.algorithms.registry import best
@@ -17,7 +18,7 @@ from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.row_attention import parts_of
-from tenon.network.graph.types import F32
+from tenon.network.graph.types import F32, DType
 
 _EXPONENTIAL = 18.0
 """Time of the exponentials of a vector, their maximum and their sum, in multiply-adds of a vector."""
@@ -48,6 +49,19 @@ def attends(s: HeadSizes, machine: Machine) -> bool:
     if s.dtype is not F32:
         return paired.supported(s, machine)
     return machine.float_unit and machine.own_memory
+
+
+_FEW_QUERIES = 32
+"""Queries for which keys and values are not rounded and copied: less time is saved than that takes."""
+
+
+def rounded(s: HeadSizes, machine: Machine) -> HeadSizes:
+    """Attention of f32 of several queries over a cache with factors in bf16, where that is asked for and a machine can
+    compute it by tiles; else as it is."""
+    if not machine.bf16_tiles or s.queries <= _FEW_QUERIES:
+        return s
+    changed = replace(s, factors=DType.BF16)
+    return changed if paired.supported(changed, machine) else s
 
 
 _FEW = 16

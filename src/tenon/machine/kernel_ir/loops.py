@@ -294,6 +294,15 @@ def of_pairs(function: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
     return function(op("evens", a, b), op("odds", a, b))
 
 
+def reduced_each(function: Callable[[Expr, Expr], Expr], vectors: Sequence[Expr]) -> list[Expr]:
+    """What ``function`` makes of all lanes of each vector, as the lanes of vectors, of which the last may have more."""
+    lanes, level = vectors[0].type.lanes, list(vectors)
+    while lanes > 1:
+        level = [of_pairs(function, *(level[i : i + 2] * 2)[:2]) for i in range(0, len(level), 2)]
+        lanes //= 2
+    return level
+
+
 def reduce_lanes(how: str, a: Expr) -> Expr:
     """add, max or min over the lanes of ``a``."""
     return op("reduce_" + how, a) if a.type.lanes > 1 else a

@@ -2,25 +2,46 @@
 
 A group has 32 columns, as two tiles of 16.  Keys are turned round: a word has two neighbouring elements of one key.  A
 word of values has those of two keys, n and n + 16 of 32.  What lies beyond the last key is zero.
+
+Where products of f32 are asked for in bf16, one kernel rounds keys and values and copies them (``rounded_words``); the
+words of keys and queries have other pairs of elements then, which need no moving of lanes (``rounded_row``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.machine.kernel_ir.build import Builder, Tensor
+from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index, index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, broadcast, cast, lanes_of, op, vector4
+from tenon.machine.kernel_ir.loops import (
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Type,
+    bitcast,
+    broadcast,
+    cast,
+    lanes_of,
+    op,
+    vector4,
+)
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
 from tenon.machine.kernels.tile_blocks import TileRun, tile_runs
-from tenon.network.graph.types import I32, DType
+from tenon.network.graph.types import F32, I32, I64, DType
 
 COLUMNS = 2 * LANES
 """Keys of a group, and most channels of one."""
+
+_HALF = 0x8000
+"""Half of the last bit of a bf16, in the bits of an f32."""
 
 _BLOCK, _CAUSAL_BLOCK, _WHOLE = 256, 128, 384
 """Keys of a block, also where queries see some of them; most keys that are one block."""
@@ -54,6 +75,78 @@ def value_words_shapes(s: HeadSizes) -> list[tuple[int, ...]]:
     """[groups of channels of all heads][groups of keys][tiles of columns][16][16], for every run of channels."""
     heads, groups = s.batch * (s.count // s.group), -(-s.keys // COLUMNS)
     return [(heads * run.count, groups, run.across, LANES, LANES) for run in tile_runs(s.channels, 2)]
+
+
+@lru_cache(maxsize=128)
+def rounded_words(s: HeadSizes, machine: Machine) -> Kernel:
+    """Parameters: keys and values of f32 or 16 bits [batch, count / group, keys, depth or channels], where there is one
+    the number of keys before the first query, i64 [1]; the words of both rounded to bf16, of values for each run.  Of
+    the keys behind the last query those of its block are words, too."""
+    heads, (whole, rest) = s.batch * (s.count // s.group), divmod(s.keys, COLUMNS)
+    name = f"rounded_words_{heads}x{s.keys}x{s.depth}"
+    k = Builder(name, f"Keys and values of [{heads}, {s.keys}, {s.depth}] rounded to bf16, in the order of tiles")
+    x, v = k.param("k", heads, s.keys, s.depth, dtype=s.stored), k.param("v", heads, s.keys, s.channels, dtype=s.stored)
+    with ExitStack() as stack:
+        seen = list[Index]()
+        if s.past:
+            past, block = k.param("past", 1, dtype=I64), word_tile(s).block
+            before = stack.enter_context(k.bind("before", past[0], s.pasts))
+            seen.append((before + (s.queries + block - 1)) // block * (block // COLUMNS))
+        keys = k.param("wk", *key_words_shape(s), dtype=I32, out=True)
+        values = [k.param("wv", *shape, dtype=I32, out=True) for shape in value_words_shapes(s)]
+        (outer, inner), _ = deal(heads, whole or 1, threads=machine.threads)
+        with k.loop("h", heads, kind=outer) as h:
+            for first, count, present, bounds in ((0, whole, COLUMNS, seen), (whole, min(rest, 1), rest, [])):
+                if not count:
+                    continue
+                with k.loop("g", count, *bounds, kind=inner) as i:
+                    g = i + first
+                    room = k.local("r", 1, COLUMNS, s.depth // 2, dtype=I32, space="stack")
+                    with k.loop("j", present) as j:
+                        rounded_row(k, x, (h, g * COLUMNS + j), room, (Index(), j))
+                    place = h * (whole + min(rest, 1)) + g
+                    _turned_group(k, (room, keys), word_tile(s), (Index(), Index(), place), present)
+                    for run, y in zip(tile_runs(s.channels, 2), values, strict=True):
+                        _rounded_values(k, (v, y), run, (h, g), present)
+    return k.done()
+
+
+def _rounded_values(
+    k: Builder, memory: tuple[Tensor, Tensor], run: TileRun, at: tuple[Index, Index], present: int
+) -> None:
+    """The words of a group of values, of which so many are there; ``at`` are its head and number."""
+    (x, y), (h, g), second = memory, at, max(0, present - LANES)
+    nothing = broadcast(Const(0.0, Type(F32)), LANES)
+    with k.loop("o", run.count) as o, k.loop("a", run.across) as a:
+        column = o * run.across + a + run.first
+        for start, count, parts in ((0, second, 2), (second, min(present, LANES) - second, 1)):
+            with k.loop("w", count) as i:
+                w = i + start
+                pair = [loaded(x.vec(LANES)[h, g * COLUMNS + half * LANES + w, column]) for half in range(parts)]
+                k.store(y.buffer, (h * run.count + o, g, a, w, Index()), paired(k, [*pair, nothing][:2]))
+        with k.loop("w", max(0, LANES - present)) as i:
+            y.vec(LANES)[h * run.count + o, g, a, i + present, 0] = 0
+
+
+def paired(k: Builder, halves: Sequence[Expr], *, positive: bool = False) -> Expr:
+    """Two vectors of floats rounded to bf16, halves away from zero, as words: the first in their lower half."""
+    low, high = (bitcast(half, I32) + _HALF for half in halves)
+    lower = low >> 16 if positive else op("and", low >> 16, 65535)
+    return k.let("w", op("or", lower, op("and", high, -65536)))
+
+
+def rounded_row(
+    k: Builder, x: Tensor, at: tuple[Index, ...], y: Tensor, into: tuple[Index, ...], factor: float = 1.0
+) -> None:
+    """A row of floats, times ``factor``, rounded to bf16: words of elements n and n + 16 of 32 (of 16, 8 apart)."""
+    for start, count, width in lane_segments(x.buffer.shape[-1].const, COLUMNS):
+        lanes = width // 2
+        with k.loop("c", count) as c:
+            place = c + start // width
+            halves = [loaded(x.vec(lanes)[(*at, place * 2 + i)]) for i in (0, 1)]
+            words = paired(k, [half * factor for half in halves] if factor != 1 else halves)
+            own = words if y.buffer.type.dtype is I32 else bitcast(words, DType.B2)
+            k.store(y.buffer, (*into, place * lanes), own)
 
 
 @lru_cache(maxsize=128)

@@ -52,6 +52,7 @@ class HeadSizes:
     slots: int = 0  # tables of keys and values, of which each of ``batch`` names one, with a past of its own
     ring: bool = False  # the key of position p is at p modulo ``keys``; needs ``past`` and ``window``
     cache: DType | None = None  # the type of keys and values where it is another than ``dtype``
+    factors: DType | None = None  # what queries, keys, values and exponentials are rounded to, where not to ``dtype``
 
     @property
     def channels(self) -> int:

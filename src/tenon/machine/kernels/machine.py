@@ -35,7 +35,7 @@ class Machine:
     nearest: bool = False  # it rounds floats to the nearest integers by one instruction, and packs these saturated
     float_unit: bool = True  # else floats are computed by calls: no tap beside an image is multiplied
     threads: int = 1  # that algorithms are chosen for
-    bf16_blocks: bool = False  # products of several rows by weights in blocks are in bf16, by tiles
+    bf16_tiles: bool = False  # many rows are multiplied by weights in blocks, and by caches, in bf16 by tiles
     own_memory: bool = True  # a thread can have memory of its own for intermediate results
     stream: float = 5.0  # bytes of weights that arrive in the time of one multiply-add of a vector
     memory: float | None = None  # the same from main memory, of weights that no cache keeps; None: as many
@@ -111,12 +111,12 @@ class Machine:
 
 def for_precision(machine: Machine, precision: str) -> Machine:
     """``machine`` with the blocks for a precision: those of fp16 have vectors of f16, or both have rows of tiles, of
-    which those of bf16 also multiply weights in blocks."""
+    which those of bf16 also multiply weights in blocks and caches."""
     halves = machine.multiplies(DType.F16) or machine.tiles(DType.F16)
     units = {"fp16": halves, "bf16": machine.tiles(DType.BF16)}
     if units.get(precision) is None:
         return machine
-    return replace(in_halves(machine), bf16_blocks=precision == "bf16")
+    return replace(in_halves(machine), bf16_tiles=precision == "bf16")
 
 
 def in_halves(machine: Machine) -> Machine:

@@ -31,7 +31,7 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
         return _cache_steps(s, operands, machine)
     if machine.launch is not None:
         return [Step(_on_device(s, machine), (*operands, Output()))]
-    if s.dtype is not F32:
+    if s.dtype is not F32 or s.factors:
         return _paired_steps(s, operands, machine)
     if s.queries == 1:
         return _row_steps(s, operands, machine)
@@ -44,18 +44,23 @@ def attention_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -
 
 
 def _paired_steps(s: HeadSizes, operands: Sequence[Input], machine: Machine) -> list[Step]:
-    """Attention of bf16: keys and values in words, then the heads."""
-    queries, keys, values, *mask = operands
+    """Attention of bf16, or of f32 in bf16: keys and values in words, then the heads.  Operands: queries,
+    keys, values, maybe a mask, maybe the number of keys before the first query."""
+    queries, keys, values, *others = operands
     key_room = Scratch("keys", 4 * math.prod(words.key_words_shape(s)))
-    steps, value_room = [Step(words.key_words(s, machine), (keys, key_room))], list[Arg]()
-    for number, shape in enumerate(words.value_words_shapes(s)):
-        value_room.append(Scratch(f"values{number}", 4 * math.prod(shape)))
-        steps.append(Step(words.value_words(s, machine, number), (values, value_room[-1])))
+    value_room = [Scratch(f"values{i}", 4 * math.prod(shape)) for i, shape in enumerate(words.value_words_shapes(s))]
+    if s.factors:
+        args: tuple[Arg, ...] = (keys, values, *others, key_room, *value_room)
+        steps = [Step(words.rounded_words(s, machine), args)]
+    else:
+        steps = [Step(words.key_words(s, machine), (keys, key_room))]
+        for number, each in enumerate(value_room):
+            steps.append(Step(words.value_words(s, machine, number), (values, each)))
     count = pairs.key_numbers(s)
     numbers = [Weights(np.arange(count, dtype=np.int32))] if count else []
     shapes = enumerate(pairs.paired_scratch(s, machine))
     room = [Scratch(f"{name}{i}", 4 * math.prod(shape), True) for i, (name, shape) in shapes]
-    args: tuple[Arg, ...] = (queries, key_room, *value_room, *mask, *numbers, *room, Output())
+    args = (queries, key_room, *value_room, *others, *numbers, *room, Output())
     return [*steps, Step(pairs.paired_attention(s, machine), args)]
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
+from tenon.machine.algorithms.attention import rounded
 from tenon.machine.kernels.head_sizes import HeadSizes
 from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.sized_node import SizedNode
@@ -142,6 +143,7 @@ class CachedAttention(Operator):
             ring=self.positions > 0,
             cache=None if site.input(1).dtype is F32 else site.input(1).dtype,
         )
+        s = rounded(s, site.machine)
         order = [0, 1, 2, 7, *range(3, 7)]
         operands = [Input(i) for i in order if i < len(site.inputs) and site.inputs[i] is not None]
         return attention_steps(s, operands, site.machine) if site.output.size else []
