@@ -34,6 +34,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import tenon  # noqa: E402
 from gguf_models import F32, STRING, U32, Pair, gguf  # noqa: E402
 from tenon.machine.kernels.block_formats import FORMATS, dequantised  # noqa: E402
+from tenon.machine.kernels.machine import for_precision  # noqa: E402
+from tenon.machine.targets import find  # noqa: E402
 from tenon.network.graph.graph import Array  # noqa: E402
 from tenon.network.graph.text_shapes import tokens_of_run  # noqa: E402
 
@@ -242,7 +244,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle, began = Path(folder) / "model.tenon", process_time()
         sizes = {"length": f"1..{given.piece}", "past": f"0..{ROOM - given.piece}"} if given.piece else None
-        given.piece = given.piece or tokens_of_run(max(numbers), threaded=True)
+        widened = for_precision(find(given.target).machine, given.precision).bf16_tiles
+        given.piece = given.piece or tokens_of_run(max(numbers), threaded=True, widened=widened)
         made = tenon.compile(
             given.model,
             name="model",

@@ -32,6 +32,8 @@ OF_OTHER_MACHINES = {
     "HeadAttention-causal": "in one kernel",
     "HeadAttention-f16": "in one kernel",
     "HeadAttention-merged": "in one kernel",
+    "RoundRows-rows": "tiles of bf16",
+    "RoundedMatMul-q4_0": "tiles of bf16",
 }
 """Cases of operators that passes make only for machines that lower them, with a part of the reason of all others."""
 

@@ -213,7 +213,9 @@ def _compiled(
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
     read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
     imported = cast(Graph, whole[0]) if read is None else read.graph
-    chunk = tokens_of_run(compilation.setting.threads, threaded=compilation.target.threaded)
+    target = compilation.target
+    widened = target.machine.bf16_tiles
+    chunk = tokens_of_run(compilation.setting.threads, threaded=target.threaded, widened=widened)
     if read is not None and (entries := entry_points(imported, all_shapes, chosen.context, chunk, chosen.sequences)):
         del imported, read  # with their weights
         values = given_values[0]

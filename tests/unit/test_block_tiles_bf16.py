@@ -25,10 +25,14 @@ from tenon.machine.kernels.machine import Machine, for_precision
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.dtype import Array
-from tenon.network.graph.types import I64, TensorType
-from tenon.network.ops.block_product import BlockMatMul, quantised_case
+from tenon.network.graph.graph import Value
+from tenon.network.graph.types import F32, I64, DType, TensorType
+from tenon.network.ops.block_product import random_blocks
 from tenon.network.ops.clipped import NeededExtent, NeededPositions
+from tenon.network.ops.reach import Reach
+from tenon.network.ops.rounded_product import RoundedMatMul, RoundRows
 
+BF16 = DType.BF16
 MACHINE = for_precision(find("x86-64-amx").machine, "bf16")
 CASES = {
     "q8_0": (37, 35, 96),
@@ -54,68 +58,77 @@ def bf16(values: Array) -> Array:
     return values.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-def reference(format: str, arrays: tuple[Array, ...], groups: int) -> Array:
+def away(values: Array) -> Array:
+    """Rounded with halves away from zero, as f32."""
+    return ((values.astype(np.float32).view(np.int32) + 0x8000) & -0x10000).view(np.float32)
+
+
+def operands(rows: int, outputs: int, columns: int, format: str) -> tuple[Array, Array]:
+    """Activations, and weights in blocks."""
+    x = np.random.default_rng(rows).normal(size=(1, rows, columns)).astype(np.float32)
+    return x, random_blocks(outputs, columns, FORMATS[format])
+
+
+def reference(format: str, x: Array, blocks: Array, groups: int) -> Array:
     """The sums of the unit: in a group of 32, of even and of odd products in order, of ``groups`` groups from zero."""
-    codes, scales, _, blocks = arrays
-    x = bf16(codes.astype(np.float32) * np.repeat(scales, 32, axis=1))
-    w = bf16(dequantised(FORMATS[format], blocks))
-    y = np.zeros((len(x), len(w)), np.float32)
-    for start in range(0, x.shape[1], 32 * groups):
+    left, w = bf16(x[0]), away(dequantised(FORMATS[format], blocks))
+    y = np.zeros((len(left), len(w)), np.float32)
+    for start in range(0, left.shape[1], 32 * groups):
         part = np.zeros_like(y)
-        for group in range(start, min(start + 32 * groups, x.shape[1]), 32):
+        for group in range(start, min(start + 32 * groups, left.shape[1]), 32):
             sums = np.zeros((2, *y.shape), np.float32)
             for i in range(32):
-                sums[i % 2] += x[:, None, group + i] * w[None, :, group + i]
+                sums[i % 2] += left[:, None, group + i] * w[None, :, group + i]
             part += sums[0] + sums[1]
         y = part if start == 0 else y + part
     return y
 
 
-def results(format: str, arrays: tuple[Array, ...], machine: Machine = MACHINE) -> Array:
-    y: Array = run_lowered(BlockMatMul(format), arrays, machine, (3,))[0]
-    return y
+def results(format: str, x: Array, blocks: Array, machine: Machine = MACHINE) -> Array:
+    (rounded,) = run_lowered(RoundRows(), (x,), machine)
+    np.testing.assert_array_equal(rounded, RoundRows().reference(x))
+    (y,) = run_lowered(RoundedMatMul(format, x.shape[:-1]), (rounded, blocks), machine, (1,))
+    first: Array = y[0]
+    return first
 
 
 @pytest.mark.parametrize("format", CASES)
 def test_bits_are_those_of_the_unit(format: str) -> None:
     rows, outputs, columns = CASES[format]
-    arrays = quantised_case(rows, columns, outputs, FORMATS[format])
-    op = BlockMatMul(format)
-    steps = op.lower(make_site(op, arrays, MACHINE, (3,)))
-    assert [step.kernel.name.startswith("block_tiles_bf16") for step in steps] == [False, True]
-    for step in steps:
-        prove(step.kernel)
+    x, blocks = operands(rows, outputs, columns, format)
+    op = RoundedMatMul(format, (1, rows))
+    (step,) = op.lower(make_site(op, (RoundRows().reference(x), blocks), MACHINE, (1,)))
+    prove(step.kernel)
     each = FORMATS[format].span // 32
     groups = max(n for n in range(1, 17) if n % each == 0 and columns // 32 % n == 0)
-    np.testing.assert_array_equal(results(format, arrays), reference(format, arrays, groups))
+    np.testing.assert_array_equal(results(format, x, blocks), reference(format, x, blocks, groups))
 
 
 @pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_k", "q6_k"])
 def test_error_is_that_of_rounding_to_bf16(format: str) -> None:
     """Both factors are rounded once: relative to the exact result less than 2**-8 of the sum of magnitudes."""
-    arrays = quantised_case(64, 512, 32, FORMATS[format])
-    exact = arrays[0] * np.repeat(arrays[1].astype(np.float64), 32, axis=1)
-    weights = dequantised(FORMATS[format], arrays[3]).astype(np.float64)
+    x, blocks = operands(64, 32, 512, format)
+    exact, weights = x[0].astype(np.float64), dequantised(FORMATS[format], blocks).astype(np.float64)
     bound = np.abs(exact) @ np.abs(weights.T) / 256
-    assert np.all(np.abs(results(format, arrays) - exact @ weights.T) <= bound)
+    assert np.all(np.abs(results(format, x, blocks) - exact @ weights.T) <= bound)
 
 
 def test_rows_are_split_where_there_are_few_panels() -> None:
     machine = replace(MACHINE, threads=16)
-    arrays = quantised_case(128, 64, 64, FORMATS["q4_0"])
+    x, blocks = operands(128, 64, 64, "q4_0")
     sizes = BlockProduct("q4_0", 128, 64, 64)
     assert [part_of(sizes, threads, 2, 4.0) for threads in (1, 2, 16)] == [256, 128, 16]
-    op = BlockMatMul("q4_0")
-    step = op.lower(make_site(op, arrays, machine, (3,)))[-1]
+    op = RoundedMatMul("q4_0", (1, 128))
+    step = op.lower(make_site(op, (RoundRows().reference(x), blocks), machine, (1,)))[-1]
     items = linearise(step.kernel)
     assert items is not None
     assert items.length == 2 * 8
-    np.testing.assert_array_equal(results("q4_0", arrays, machine), results("q4_0", arrays))
+    np.testing.assert_array_equal(results("q4_0", x, blocks, machine), results("q4_0", x, blocks))
 
 
 def test_bf16_is_chosen_where_it_is_asked_for_and_rows_are_many() -> None:
     def chosen(rows: int, machine: Machine = MACHINE) -> bool:
-        return in_bf16(BlockProduct("q4_0", rows, 2048, 2048), machine)
+        return in_bf16("q4_0", rows, 2048, 2048, machine)
 
     assert [chosen(rows) for rows in (1, 32, 33, 128)] == [False, False, True, True]
     assert not chosen(128, find("x86-64-amx").machine)
@@ -124,15 +137,34 @@ def test_bf16_is_chosen_where_it_is_asked_for_and_rows_are_many() -> None:
 
 def test_rows_that_are_not_needed_are_left_out() -> None:
     """The loop over pairs of tiles of rows ends behind those that a run has."""
-    op, arrays = BlockMatMul("q4_0"), quantised_case(128, 64, 64, FORMATS["q4_0"])
-    site = make_site(op, arrays, MACHINE, (3,))
-    expected = results("q4_0", arrays)
+    x, blocks = operands(128, 64, 64, "q4_0")
+    rounded = RoundRows().reference(x)
+    expected = results("q4_0", x, blocks)
+    op = RoundedMatMul("q4_0", (1, 128))
+    site = make_site(op, (rounded, blocks), MACHINE, (1,))
     for count in (0, 1, 17, 64, 128):
-        cut = ProvedClipped(op, 4, (NeededPositions(0, 0, (NeededExtent(0),)),))
+        cut = ProvedClipped(op, 2, (NeededPositions(0, 1, (NeededExtent(0),)),))
         own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
-        got = of_site(cut, own, [*arrays, np.array(count)])
-        np.testing.assert_array_equal(got[:count], expected[:count])
+        got = of_site(cut, own, [rounded, blocks, np.array(count)])
+        np.testing.assert_array_equal(got.reshape(128, 64)[:count], expected[:count])
         assert "< min(4, (needed + 31 // 32))" in show(cut.lower(own)[-1].kernel)
+    left = ProvedClipped(RoundRows(), 1, (NeededPositions(0, 0, (NeededExtent(0),)),))
+    own = make_site(RoundRows(), (x,), MACHINE)
+    own = replace(own, inputs=(*own.inputs, TensorType(I64, ())), constants=(*own.constants, None))
+    for count in (0, 3, 8):
+        got = of_site(left, own, [x, np.array(count)])
+        np.testing.assert_array_equal(got.reshape(rounded.shape)[:count], rounded[:count])
+
+
+def test_what_a_run_needs_of_rows_are_whole_tiles() -> None:
+    x = Value("x", TensorType(F32, (1, 128, 64)))
+    rounded = Value("rounded", TensorType(BF16, (8, 2, 16, 32)))
+    (of_tiles, weights) = (
+        RoundedMatMul("q4_0", (1, 128)).reach([rounded, None], [TensorType(F32, (1, 128, 64))], 1) or ()
+    )
+    assert (of_tiles, weights) == (Reach(0, divisor=16), None)
+    assert RoundRows().reach([x], [rounded.type], 0) == (Reach(1, 16, -15),)
+    assert RoundedMatMul("q4_0", (2, 64)).reach([rounded, None], [TensorType(F32, (2, 64, 64))], 1) is None
 
 
 def test_language_models_read_prompts_in_bf16_where_that_is_asked_for() -> None:
@@ -148,4 +180,7 @@ def test_language_models_read_prompts_in_bf16_where_that_is_asked_for() -> None:
         bundle = tenon.compile(file, target="x86-64-amx", context=128, precision=precision)
         one, many = ([call.kernel.name for call in each.calls] for each in (bundle.program, *bundle.more))
         assert any(name.startswith(wanted) for name in many)
+        assert (
+            sum(name.startswith("rounded_rows") for name in many) == (4 if precision == "bf16" else 0) * decoder.layers
+        )
         assert not any(name.startswith("block_tiles") for name in one)

@@ -103,8 +103,8 @@ def test_declined_cases_are_rewritten_by_the_passes(name: str) -> None:
 @pytest.mark.quick
 @pytest.mark.parametrize("name", OF_OTHER_MACHINES)
 def test_declined_cases_of_other_machines(name: str) -> None:
-    """``test_attention.py`` and ``test_byte_attention.py`` lower such cases, and show that no pass makes them for other
-    machines."""
+    """Tests of such operators (``test_attention.py``, ``test_byte_attention.py``, ``test_block_tiles_bf16.py``) lower
+    them, and show that no pass makes them for other machines."""
     case = NAMED[name]
     with pytest.raises(NotLoweredError, match=OF_OTHER_MACHINES[name]):
         make_site(case.op, case.arrays(), MACHINES["lanes4"], case.constant)

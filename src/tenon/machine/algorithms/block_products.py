@@ -41,9 +41,10 @@ def in_tiles(s: BlockProduct, machine: Machine) -> bool:
     return tiles < _by_vectors(s)
 
 
-def in_bf16(s: BlockProduct, machine: Machine) -> bool:
+def in_bf16(format: str, rows: int, columns: int, outputs: int, machine: Machine) -> bool:
     """Whether a product is computed in bf16 by tiles in registers: where that is asked for, of so many rows that
     weights which are unpacked to bf16 for all of them take less time than sums that are scaled."""
+    s = BlockProduct(format, rows, columns, outputs)
     return machine.bf16_tiles and block_tiles_bf16.supported(s, machine) and block_tiles.row_tiles(s) > _FEW_TILES
 
 

@@ -9,7 +9,6 @@ words of keys and queries have other pairs of elements then, which need no movin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,14 +33,11 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import loaded
 from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
-from tenon.machine.kernels.tile_blocks import TileRun, tile_runs
+from tenon.machine.kernels.tile_blocks import TileRun, paired, tile_runs
 from tenon.network.graph.types import F32, I32, I64, DType
 
 COLUMNS = 2 * LANES
 """Keys of a group, and most channels of one."""
-
-_HALF = 0x8000
-"""Half of the last bit of a bf16, in the bits of an f32."""
 
 _BLOCK, _CAUSAL_BLOCK, _WHOLE = 256, 128, 384
 """Keys of a block, also where queries see some of them; most keys that are one block."""
@@ -123,16 +119,9 @@ def _rounded_values(
             with k.loop("w", count) as i:
                 w = i + start
                 pair = [loaded(x.vec(LANES)[h, g * COLUMNS + half * LANES + w, column]) for half in range(parts)]
-                k.store(y.buffer, (h * run.count + o, g, a, w, Index()), paired(k, [*pair, nothing][:2]))
+                k.store(y.buffer, (h * run.count + o, g, a, w, Index()), paired(*[*pair, nothing][:2]))
         with k.loop("w", max(0, LANES - present)) as i:
             y.vec(LANES)[h * run.count + o, g, a, i + present, 0] = 0
-
-
-def paired(k: Builder, halves: Sequence[Expr], *, positive: bool = False) -> Expr:
-    """Two vectors of floats rounded to bf16, halves away from zero, as words: the first in their lower half."""
-    low, high = (bitcast(half, I32) + _HALF for half in halves)
-    lower = low >> 16 if positive else op("and", low >> 16, 65535)
-    return k.let("w", op("or", lower, op("and", high, -65536)))
 
 
 def rounded_row(
@@ -144,7 +133,7 @@ def rounded_row(
         with k.loop("c", count) as c:
             place = c + start // width
             halves = [loaded(x.vec(lanes)[(*at, place * 2 + i)]) for i in (0, 1)]
-            words = paired(k, [half * factor for half in halves] if factor != 1 else halves)
+            words = k.let("w", paired(*([half * factor for half in halves] if factor != 1 else halves)))
             own = words if y.buffer.type.dtype is I32 else bitcast(words, DType.B2)
             k.store(y.buffer, (*into, place * lanes), own)
 

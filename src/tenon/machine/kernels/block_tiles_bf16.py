@@ -1,8 +1,8 @@
 """Products of many rows by weights in blocks as numbers in bf16, by a matrix unit whose tiles are in registers
 (``isa.amx``): an arithmetic that is asked for, as it differs from that of ``kernels.block_product``.
 
-Activations (bytes times the scale of their group) and weights (codes times the scales of their block, less shifts) are
-rounded to bf16, and the unit sums products of groups in f32.  Sums of some groups are added to the results.  Sums of
+Activations, and weights (codes times the scales of their block, less shifts), are rounded to bf16, weights with halves
+away from zero, and the unit sums products of groups in f32.  Sums of some groups are added to the results.  Sums of
 ``kernels.block_tiles`` leave the registers for each group, to be scaled, which takes most of its time.
 
 Weights are unpacked in memory of the thread, some groups at a time of two panels, and multiplied by all rows.
@@ -16,14 +16,14 @@ from functools import lru_cache
 from tenon.machine.isa.amx import BEGIN, END, TileBlock
 from tenon.machine.kernel_ir.build import Builder, Tensor, segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, broadcast, cast, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, broadcast, cast
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
 from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
 from tenon.machine.kernels.block_tiles import LANES, ROWS, part_of, row_tiles
 from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.tile_blocks import TileRows, tile_sums
+from tenon.machine.kernels.tile_blocks import TileRows, paired, tile_sums
 from tenon.network.graph.types import F32, I32, DType
 
 PAIRS = GROUP // 2
@@ -46,36 +46,34 @@ def supported(s: BlockProduct, machine: Machine) -> bool:
     )
 
 
-def left_bytes(s: BlockProduct) -> int:
-    """Bytes of activations as ``block_left_bf16`` writes them."""
-    return row_tiles(s) * ROWS * s.columns * DType.BF16.bytes
+def rounded_shape(rows: int, columns: int) -> tuple[int, int, int, int]:
+    """The extents of activations as ``rounded_rows`` writes them."""
+    return -(-rows // ROWS), columns // GROUP, ROWS, GROUP
 
 
 @lru_cache(maxsize=128)
-def block_left_bf16(s: BlockProduct) -> Kernel:
-    """Parameters: x in bytes [rows, columns], the scales of groups f32 [rows, groups], and their products in bf16
-    [tiles of rows][groups][rows][32], zeros beyond the rows."""
-    k = Builder(f"block_left_bf16_{s.rows}x{s.columns}", f"[{s.rows}, {s.columns}] in bf16, {ROWS} rows side by side")
-    x = k.param("x", s.rows, s.columns, dtype=DType.I8)
-    scales = k.param("dx", s.rows, s.groups)
-    y = k.param("y", row_tiles(s), s.groups, ROWS, GROUP, dtype=DType.BF16, out=True)
-    for start, count, rows in segments(s.rows, ROWS):
-        with k.loop("i", count, kind="parallel") as i, k.loop("g", s.groups) as group:
+def rounded_rows(rows: int, columns: int) -> Kernel:
+    """Parameters: x f32 [rows, columns], and the same in bf16 [tiles of rows][groups][rows][32], zeros beyond the
+    rows."""
+    k = Builder(f"rounded_rows_{rows}x{columns}", f"[{rows}, {columns}] in bf16, {ROWS} rows side by side")
+    x = k.param("x", rows, columns)
+    y = k.param("y", *rounded_shape(rows, columns), dtype=DType.BF16, out=True)
+    for start, count, present in segments(rows, ROWS):
+        with k.loop("i", count, kind="parallel") as i, k.loop("g", columns // GROUP, kind="parallel") as group:
             tile = i + start // ROWS
-            with k.loop("r", rows) as r:
-                scale = k.let("d", broadcast(scales[tile * ROWS + r, group], LANES))
+            with k.loop("r", present) as r:
                 for half in range(GROUP // LANES):
-                    codes = x.vec(LANES)[tile * ROWS + r, group * (GROUP // LANES) + half]
-                    y.vec(LANES)[tile, group, r, half] = cast(cast(cast(codes, I32), F32) * scale, DType.BF16)
-            with k.loop("z", ROWS - rows) as beyond, k.loop("h", GROUP // LANES) as part:
+                    value = x.vec(LANES)[tile * ROWS + r, group * (GROUP // LANES) + half]
+                    y.vec(LANES)[tile, group, r, half] = cast(value, DType.BF16)
+            with k.loop("z", ROWS - present) as beyond, k.loop("h", GROUP // LANES) as part:
                 zero = cast(broadcast(Const(0.0, Type(F32)), LANES), DType.BF16)
-                y.vec(LANES)[tile, group, beyond + rows, part] = zero
+                y.vec(LANES)[tile, group, beyond + present, part] = zero
     return k.done()
 
 
 @lru_cache(maxsize=128)
 def block_tiles_bf16(s: BlockProduct, machine: Machine) -> Kernel:
-    """Parameters: the pairs of ``block_left_bf16``, the arrays of ``BlockPacking.pack``, y f32 [rows, outputs]."""
+    """Parameters: the pairs of ``rounded_rows``, the arrays of ``BlockPacking.pack``, y f32 [rows, outputs]."""
     p = packing(s.format, machine)
     k = Builder(
         f"block_tiles_bf16_{s.format}_{s.rows}x{s.columns}x{s.outputs}",
@@ -88,9 +86,24 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine) -> Kernel:
     whole, rest = divmod(s.outputs, LANES)
     cut = [(first, count, across, LANES) for first, count, across in segments(whole, _ACROSS)]
     for first, count, across, stored in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
+        if _left_over(s, machine.threads, count) and not first:
+            product.even_panels(count, across)
+            continue
         with k.loop("j", count, kind="parallel") as j:
             product.panels(j * across + first, across, stored)
     return k.done()
+
+
+def _left_over(s: BlockProduct, threads: int, count: int) -> int:
+    """How many of ``count`` pairs of panels threads share by rows, where that takes less time than equal parts of all:
+    those that are left when every thread has had equally many pairs with all rows.  Else 0."""
+    each, left = divmod(count, threads)
+    if not each or not left or threads % left or s.rows % (threads // left * ROWS):
+        return 0
+    rows = part_of(s, threads, _ACROSS, _UNPACKING)
+    equal = -(-count * -(-s.rows // rows) // threads) * (min(rows, s.rows) / ROWS + _UNPACKING)
+    own = s.rows / (threads // left) / ROWS + _UNPACKING
+    return left if each * (s.rows / ROWS + _UNPACKING) + own < equal else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +141,17 @@ class _Product:
         for start, times, rows in segments(s.rows, most):
             with k.loop("q", times, kind="parallel" if s.rows % most == 0 and times > 1 else "serial") as turn:
                 self._part(panel, (across, stored), turn * rows + start, rows)
+
+    def even_panels(self, count: int, across: int) -> None:
+        """All results of so many pairs of panels, as equal shares of the threads."""
+        k, s, threads = self.k, self.s, self.machine.threads
+        each, left = divmod(count, threads)
+        parts = threads // left
+        rows = s.rows // parts
+        with k.loop("j", left, kind="parallel") as j, k.loop("q", parts, kind="parallel") as turn:
+            with k.loop("n", each) as n:
+                self._part((n * threads + j * parts + turn) * across, (across, LANES), Index(), s.rows)
+            self._part((j + each * threads) * across, (across, LANES), turn * rows, rows)
 
     def _part(self, panel: Index, width: tuple[int, int], top: Index, rows: int) -> None:
         """The results of some panels for so many rows from ``top`` on: those of the first groups, to which those of
@@ -204,7 +228,7 @@ class _Product:
                         ]
                         for half in (0, 1):
                             line = at.pairs.vec(LANES)
-                            line[0, own, v, 2 * number + half, 0] = _pair(values[2 * half], values[2 * half + 1])
+                            line[0, own, v, 2 * number + half, 0] = paired(*values[2 * half : 2 * half + 2])
 
     def _value(self, code: Expr, of: tuple[Index, Index, Index], scales: list[Expr], word: int) -> Expr:
         """Weights by their codes, from a word of a group."""
@@ -220,9 +244,3 @@ class _Product:
             one = broadcast(Const(1.0, Type(F32)), LANES)
             whole = one if len(scales) == 2 else cast(scales[2 + half], F32)
         return self.weights.term(value, scales, whole)
-
-
-def _pair(even: Expr, odd: Expr) -> Expr:
-    """Two vectors as pairs of bf16 in words."""
-    low, high = (cast(bitcast(cast(value, DType.BF16), DType.U16), I32) for value in (even, odd))
-    return op("or", low, high << 16)

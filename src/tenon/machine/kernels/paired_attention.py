@@ -48,7 +48,6 @@ from tenon.machine.kernels.attention_words import (
     COLUMNS,
     PairedTile,
     key_words_shape,
-    paired,
     rounded_row,
     value_words_shapes,
     word_tile,
@@ -58,7 +57,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.storage_types import NARROW, loaded, stored
 from tenon.machine.kernels.tile_blocks import CHANNELS as LANES
-from tenon.machine.kernels.tile_blocks import TileRows, end, tile_runs, tile_sums
+from tenon.machine.kernels.tile_blocks import TileRows, end, paired, tile_runs, tile_sums
 from tenon.network.graph.types import F32, I32, I64, DType
 
 _ROWS = 12
@@ -66,6 +65,9 @@ _ROWS = 12
 
 _FASTER = 1.5
 """Products of pairs that take longer, in multiply-adds of a vector, gain nothing."""
+
+_TURNS = 4
+"""How often a thread goes through causal queries: early ones, which see few keys, and late ones are shared alike."""
 
 Finish = Callable[[Index | int, Index | int, Index, Expr], None]
 """f(tile of queries, query of the tile, vector of channels, sums)."""
@@ -236,7 +238,10 @@ def paired_attention(s: HeadSizes, machine: Machine) -> Kernel:
             scores, terms = room.pop(0), room.pop(0)
             rounded = room.pop(0) if s.factors else None
             sums = room.pop(0) if s.keys > t.block else None
-            with k.loop("i", run.blocks, kind=inside) as i:
+            turns = _TURNS if s.causal and inside == "parallel" and run.blocks % _TURNS == 0 else 1
+            apart = run.blocks // turns
+            with k.loop("a", apart, kind=inside) as own, k.loop("i", turns, kind=inside) as turn:
+                i = turn * apart + own
                 lines = -(-run.count // LANES) * LANES
                 top, factors = (k.local(name, lines, space="stack") for name in ("top", "factors"))
                 total = k.local("total", run.count, LANES, space="stack")
@@ -424,7 +429,7 @@ def _exponentials(p: _Paired, b: _Block, keys: _Keys, at: tuple[Index, Index], h
             es = [k.let("e", _power((scores[g, i, own_row, v] - wide) * p.factor)) for v in range(2)]
             for v, e in enumerate(es):
                 acc[v] = acc[v] + e
-            k.store(terms.buffer, (row, g * LANES), bitcast(paired(k, es, positive=True), DType.B2))
+            k.store(terms.buffer, (row, g * LANES), bitcast(paired(*es), DType.B2))
         if keys.seen is not None:
             with k.loop("z", keys.groups, keys.groups - keys.seen) as n:
                 nothing = bitcast(broadcast(Const(0, Type(I32)), LANES), DType.B2)

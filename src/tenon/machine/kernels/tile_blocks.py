@@ -41,6 +41,13 @@ Clear = Callable[[Index, Index, Index, Index], None]
 """Stores a vector of zeros at (image, channel, row, column)."""
 
 
+def paired(first: Expr, second: Expr) -> Expr:
+    """Two vectors of f32 rounded to bf16, halves away from zero, as words of 32 bits: the first in their lower half."""
+    half = 1 << 15
+    low, high = (bitcast(each, I32) + half for each in (first, second))
+    return op("or", bitcast(bitcast(low, DType.U32) >> 16, I32), op("and", high, -65536))
+
+
 def nothing(n: Index, channel: Index, row: Index, col: Index) -> None:
     """Stores nothing: every tile has products."""
 

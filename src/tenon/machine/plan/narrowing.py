@@ -6,6 +6,7 @@ from functools import partial
 
 from tenon.errors import Problem
 from tenon.machine.algorithms import attention
+from tenon.machine.algorithms.block_products import in_bf16
 from tenon.machine.kernels import paired_attention
 from tenon.machine.plan.arithmetic import attends, computes, quickest, weight_types, why_wide
 from tenon.machine.plan.choose import streaming
@@ -16,6 +17,7 @@ from tenon.network.passes.attention import attention_of
 from tenon.network.passes.base import Pass
 from tenon.network.passes.block_weights import BLOCK_FORMATS, block_weights
 from tenon.network.passes.precision import STORED, precision
+from tenon.network.passes.rounded_products import rounded_products
 from tenon.network.passes.weight_format import StoredWeights, exact_weights, stored_weights
 
 _WIDER = {"fp16": [DType.F16], "bf16": [DType.BF16], "int8": [DType.I8, DType.F16]}
@@ -46,7 +48,8 @@ def narrowing(name: str, target: str, setting: Setting, left: list[Problem] | No
         attends=rows,
         joined=partial(attention.attends, machine=machine) if by_pairs else None,
     )
-    return [*joined, *passes] if by_pairs else [*passes, *joined]
+    blocks = [rounded_products(partial(in_bf16, machine=machine))] if machine.bf16_tiles else []
+    return [*joined, *passes, *blocks] if by_pairs else [*passes, *joined, *blocks]
 
 
 def storing(

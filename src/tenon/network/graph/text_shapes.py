@@ -30,13 +30,15 @@ def is_open_text_model(graph: Graph) -> bool:
     return is_open_decoder(graph) or bool(encoder_shapes(graph))
 
 
-def tokens_of_run(threads: int, *, threaded: bool) -> int:
-    """The most tokens of a run of a bundle for so many threads; ``threaded``: its target has threads at all.
+def tokens_of_run(threads: int, *, threaded: bool, widened: bool = False) -> int:
+    """The most tokens of a run of a bundle for so many threads; ``threaded``: its target has threads at all;
+    ``widened``: products are of 16 bits, to which unpacking weights takes longer.
 
     Weights are read and unpacked once for the tokens of a run, which threads share; where many do, a short run is
     over before they have gained what waiting for each other costs.
     """
-    return CHUNK if not threaded else 2 * CHUNK if threads <= _FEW_THREADS else 4 * CHUNK
+    tokens = CHUNK if not threaded else 2 * CHUNK if threads <= _FEW_THREADS else 4 * CHUNK
+    return 2 * tokens if widened else tokens
 
 
 def entry_points(

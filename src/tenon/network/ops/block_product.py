@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from tenon.errors import ShapeError
-from tenon.machine.algorithms.block_products import by_outer_products, in_bf16, in_stream, in_tiles
+from tenon.machine.algorithms.block_products import by_outer_products, in_stream, in_tiles
 from tenon.machine.isa.sme_blocks import SIDE
 from tenon.machine.kernels.block_formats import FORMATS, GROUP, BlockFormat, block_parts, dequantised
 from tenon.machine.kernels.block_items import block_items
@@ -22,7 +22,6 @@ from tenon.machine.kernels.block_quantize import LEAST, block_quantize
 from tenon.machine.kernels.block_rows import block_rows
 from tenon.machine.kernels.block_sums import BlockProduct, layer_packing
 from tenon.machine.kernels.block_tiles import block_left, block_tiles, block_totals, left_words, total_parts
-from tenon.machine.kernels.block_tiles_bf16 import block_left_bf16, block_tiles_bf16, left_bytes
 from tenon.machine.kernels.outer_groups import outer_groups, outer_rows, row_tiles, turned_words
 from tenon.machine.kernels.stream_rows import stream_row
 from tenon.network.graph.graph import Array, Value
@@ -177,10 +176,6 @@ class BlockMatMul(Operator):
         if not site.output.size:
             return []
         s, weights = self.product(site), packed(site, 3, self.format)
-        if in_bf16(s, site.machine):
-            left = Scratch("left", left_bytes(s))
-            steps = [Step(block_left_bf16(s), (Input(0), Input(1), left))]
-            return [*steps, Step(block_tiles_bf16(s, site.machine), (left, *weights, Output()))]
         if in_tiles(s, site.machine):
             return self._in_tiles(s, weights, site)
         if by_outer_products(s, site.machine):
@@ -272,7 +267,7 @@ class BlockGather(Operator):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         for name, format in _tested().items():
-            weights = _random_blocks(19, max(64, format.span), format)
+            weights = random_blocks(19, max(64, format.span), format)
             yield Case(cls(name), (np.array([[3, 18, 0]]), weights), (1,), 0.0, label=name)
 
 
@@ -310,7 +305,7 @@ def _tested() -> dict[str, BlockFormat]:
     return {name: format for name, format in FORMATS.items() if not format.wide or name in wide}
 
 
-def _random_blocks(rows: int, columns: int, f: BlockFormat) -> Array:
+def random_blocks(rows: int, columns: int, f: BlockFormat) -> Array:
     """Random blocks with scales of the magnitude of real ones."""
     rng = np.random.default_rng(rows * columns)
     data = rng.integers(0, 256, (rows, columns // f.span, f.nbytes), np.uint8)
@@ -328,4 +323,4 @@ def _random_blocks(rows: int, columns: int, f: BlockFormat) -> Array:
 def quantised_case(rows: int, columns: int, outputs: int, f: BlockFormat) -> tuple[Array, ...]:
     """The operands of a BlockMatMul, at random."""
     x = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
-    return (*BlockQuantize().reference(x), _random_blocks(outputs, columns, f))
+    return (*BlockQuantize().reference(x), random_blocks(outputs, columns, f))

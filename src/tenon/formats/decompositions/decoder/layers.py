@@ -216,24 +216,25 @@ class DecoderLayers:
         q, k, v = self.projections(i, self.optional_norm(x, f"{i}.attention_norm"))
         if turn is not None and rope is not None:
             q, k = (self.rotated(y, turn, rope) for y in (q, k))
-        present = [self._appended(old, new) for old, new in zip(past or (None, None), (k, v), strict=True)]
+        present = self._appended(past, [b.add("Transpose", new, perm=(0, 2, 1, 3)) for new in (k, v)])
         y = self._attend(q, present, window)
         y = b.add("Reshape", y, b.ints(0, 0, config.heads * config.depth))
         y = self.optional_norm(self.linear(y, f"{i}.attention_output"), f"{i}.attention_post_norm")
         return self._residual(x, y), present
 
-    def _appended(self, past: Value | None, new: Value) -> Value:
-        """A cache with the rows of new tokens, of which what lies beyond their number is not computed."""
+    def _appended(self, past: Sequence[Value], new: Sequence[Value]) -> Sequence[Value]:
+        """Caches, if there are any, with the rows of new tokens, of which what lies beyond their number is not
+        computed.  Nodes of keys and of values alternate, so that threads compute both before they wait."""
         b = self.builder
-        rows = b.add("Transpose", new, perm=(0, 2, 1, 3))
-        if past is None:
-            return self._ended(rows, 2)
-        if self.several:
+        if past and self.several:
             places = (b["positions"], b["slots"], self.number(self.length))
             append, writer = operator("Append", {"axis": 2}), b.writer
-            return writer.plain(append, [past, rows, *places], [writer.fresh(f"{past.name}_next")], b.origin)[0]
-        rows = self._ended(rows, 2)
-        return b.add("Concat", past, rows, axis=2)
+            return [
+                writer.plain(append, [old, rows, *places], [writer.fresh(f"{old.name}_next")], b.origin)[0]
+                for old, rows in zip(past, new, strict=True)
+            ]
+        ended = [self._ended(rows, 2) for rows in new]
+        return [b.add("Concat", *pair, axis=2) for pair in zip(past, ended, strict=True)] if past else ended
 
     def _ended(self, x: Value, axis: int) -> Value:
         """x with zeros beyond the tokens of the run, of which then nothing is computed."""

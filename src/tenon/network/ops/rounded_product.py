@@ -1,0 +1,145 @@
+"""Products of several rows by weights in blocks, both rounded to bf16, by tiles in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tenon.errors import ShapeError
+from tenon.machine.kernels.block_formats import FORMATS, GROUP, dequantised
+from tenon.machine.kernels.block_sums import BlockProduct
+from tenon.machine.kernels.block_tiles import ROWS
+from tenon.machine.kernels.block_tiles_bf16 import block_tiles_bf16, rounded_rows, rounded_shape, supported
+from tenon.network.graph.graph import Array, Value
+from tenon.network.graph.types import F32, ROW_MAJOR, DType, TensorType
+from tenon.network.ops.base import (
+    Case,
+    Cost,
+    ErrorBound,
+    Input,
+    Layouts,
+    Operator,
+    Output,
+    Site,
+    Step,
+    register,
+    typed,
+)
+from tenon.network.ops.block_product import blocks_of, constant_only, packed, random_blocks
+from tenon.network.ops.reach import Operands, Reach, Reaches
+
+
+def only_axis(rows: Sequence[int]) -> int | None:
+    """The axis of the rows of a tensor; None if there are several."""
+    long = [axis for axis, n in enumerate(rows) if n != 1]
+    return long[0] if len(long) == 1 else None
+
+
+@register
+@dataclass(frozen=True)
+class RoundRows(Operator):
+    """x f32 [..., n], n a multiple of 32, in bf16 as tiles read it: [rows / 16, n / 32, 16, 32], the last tile filled
+    with zeros.  Tenon's own, not ONNX's."""
+
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    internal: ClassVar[bool] = True
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        (x,) = typed(inputs)
+        if x.dtype is not F32 or x.rank < 2 or x.dims[-1] % GROUP:
+            raise ShapeError(f"RoundRows: {x} is not f32 with rows of a multiple of {GROUP} elements")
+        return (TensorType(DType.BF16, rounded_shape(math.prod(x.dims[:-1]), x.dims[-1])),)
+
+    def reference(self, x: Array) -> Array:
+        rows = x.reshape(-1, x.shape[-1])
+        whole = np.zeros((-(-len(rows) // ROWS) * ROWS, rows.shape[1]), DType.BF16.numpy)
+        whole[: len(rows)] = rows.astype(whole.dtype)
+        return np.ascontiguousarray(whole.reshape(-1, ROWS, rows.shape[1] // GROUP, GROUP).transpose(0, 2, 1, 3))
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        # Of the last tile one row suffices: of those behind it, products make rows that nothing reads.
+        own = None if inputs[0] is None else only_axis(inputs[0].type.dims[:-1])
+        return None if axis or own is None else (Reach(own, ROWS, 1 - ROWS),)
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((ROW_MAJOR,), (ROW_MAJOR,))
+
+    def supported(self, site: Site) -> str:
+        return "" if site.machine.tiles(DType.BF16) is not None else "it needs tiles of bf16"
+
+    def lower(self, site: Site) -> list[Step]:
+        *rows, n = site.input(0).dims
+        return [Step(rounded_rows(math.prod(rows), n), (Input(0), Output()))] if site.input(0).size else []
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield Case(cls(), ((1, 33, 64),), label="rows")
+
+
+@register
+@dataclass(frozen=True)
+class RoundedMatMul(Operator):
+    """Inputs: the result of RoundRows for x [*``rows``, n], and weights in blocks of ``format``.  x times the transpose
+    of the weights, which are rounded to bf16, too, f32 [*``rows``, outputs], by the arithmetic of
+    ``kernels.block_tiles_bf16``.  Tenon's own, not ONNX's."""
+
+    format: str = "q8_0"
+    rows: tuple[int, ...] = (1,)
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    internal: ClassVar[bool] = True
+    accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
+
+    def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        x, weights = typed(inputs)
+        _, columns = blocks_of(self.name, self.format, weights)
+        wanted = TensorType(DType.BF16, rounded_shape(math.prod(self.rows), columns))
+        if x != wanted:
+            raise ShapeError(f"{self.name}: {x} does not fit {list(self.rows)} rows of {columns} elements")
+        return (TensorType(F32, (*self.rows, weights.dims[0])),)
+
+    def reference(self, x: Array, weights: Array) -> Array:
+        tiles, groups, *_ = x.shape
+        rows = x.astype(np.float32).transpose(0, 2, 1, 3).reshape(tiles * ROWS, groups * GROUP)
+        rounded = dequantised(FORMATS[self.format], weights).astype(DType.BF16.numpy).astype(np.float32)
+        y = rows[: math.prod(self.rows)] @ rounded.T
+        return y.reshape(*self.rows, len(weights)).astype(np.float32)
+
+    def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
+        return (Reach(0, divisor=ROWS), None) if axis == only_axis(self.rows) else None
+
+    def layouts(self, site: Site) -> Layouts:
+        return Layouts((ROW_MAJOR, None), (ROW_MAJOR,))
+
+    def supported(self, site: Site) -> str:
+        if not supported(self.product(site), site.machine):
+            return "it needs tiles of bf16"
+        return constant_only(site, 1)
+
+    def product(self, site: Site) -> BlockProduct:
+        """The sizes of the kernel."""
+        columns = site.input(0).dims[1] * GROUP
+        return BlockProduct(self.format, math.prod(self.rows), columns, site.input(1).dims[0])
+
+    def cost(self, site: Site) -> Cost:
+        return Cost(weights=site.input(1).size)
+
+    def lower(self, site: Site) -> list[Step]:
+        if not site.output.size:
+            return []
+        kernel = block_tiles_bf16(self.product(site), site.machine)
+        return [Step(kernel, (Input(0), *packed(site, 1, self.format), Output()))]
+
+    def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
+        assert inputs[0] is not None
+        return outputs[0].size * inputs[0].dims[1] * GROUP
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        x = np.random.default_rng(0).normal(size=(1, 35, 64)).astype(np.float32)
+        weights = random_blocks(18, 64, FORMATS["q4_0"])
+        yield Case(cls("q4_0", (1, 35)), (RoundRows().reference(x), weights), (1,), 1e-4, label="q4_0")
