@@ -17,6 +17,7 @@ from tenon.machine.plan.lowering_context import Setting
 from tenon.machine.targets import Target
 from tenon.machine.targets.float_abi import float_abi
 from tenon.network.graph.graph import Graph
+from tenon.network.graph.text_shapes import tokens_of_run
 from tenon.options import (
     INTEGER_WINOGRAD_BYTES,
     THREADS,
@@ -80,6 +81,12 @@ class Compilation:
             and self.ram is None
             and self.setting.machine.threads <= 2
         )
+
+    @property
+    def tokens_of_run(self) -> int:
+        """The most tokens of a run of a language model, where nothing else is said."""
+        widened = self.target.machine.bf16_tiles
+        return tokens_of_run(self.setting.threads, threaded=self.target.threaded, widened=widened)
 
     def arithmetic_of(self, graph: Graph) -> Literal["tflm", "litert", "onnx", "float"]:
         """How the quantised operators of ``graph`` are computed."""

@@ -45,7 +45,7 @@ from tenon.network.graph.bind import GivenShapes, bind, check_alike, fix, with_o
 from tenon.network.graph.fixed import Values, of_bindings
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.sound_features import read_features
-from tenon.network.graph.text_shapes import check_writes, entry_points, tokens_of_run
+from tenon.network.graph.text_shapes import check_writes, entry_points
 from tenon.network.graph.types import DType
 from tenon.network.graph.value_bounds import check_bindings, check_ranges, with_limits
 from tenon.network.ops.traits import is_quantised
@@ -213,9 +213,7 @@ def _compiled(
     whole = [_whole(model, chosen, each["values"], limits) for each in cuts]
     read = None if whole[0] is not None else _read(model, all_shapes[0], weights, cuts[0])
     imported = cast(Graph, whole[0]) if read is None else read.graph
-    target = compilation.target
-    widened = target.machine.bf16_tiles
-    chunk = tokens_of_run(compilation.setting.threads, threaded=target.threaded, widened=widened)
+    chunk = compilation.tokens_of_run
     if read is not None and (entries := entry_points(imported, all_shapes, chosen.context, chunk, chosen.sequences)):
         del imported, read  # with their weights
         values = given_values[0]
