@@ -126,11 +126,12 @@ def test_rows_are_split_where_there_are_few_panels() -> None:
     np.testing.assert_array_equal(results("q4_0", x, blocks, machine), results("q4_0", x, blocks))
 
 
-def test_threads_have_equal_shares_of_panels_that_they_cannot_deal_evenly() -> None:
+@pytest.mark.parametrize("rows", [64, 256])
+def test_threads_have_equal_shares_of_panels_that_they_cannot_deal_evenly(rows: int) -> None:
     """Five pairs of panels and four threads: each has a pair, and a quarter of the rows of the fifth."""
     machine = replace(MACHINE, threads=4)
-    x, blocks = operands(64, 160, 64, "q4_0")
-    rounded, op = RoundRows().reference(x), RoundedMatMul("q4_0", (1, 64))
+    x, blocks = operands(rows, 160, 64, "q4_0")
+    rounded, op = RoundRows().reference(x), RoundedMatMul("q4_0", (1, rows))
     site = make_site(op, (rounded, blocks), machine, (1,))
     (step,) = op.lower(site)
     items = linearise(step.kernel)
@@ -143,7 +144,7 @@ def test_threads_have_equal_shares_of_panels_that_they_cannot_deal_evenly() -> N
         cut = ProvedClipped(op, 2, (NeededPositions(0, 1, (NeededExtent(0),)),))
         own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
         got = of_site(cut, own, [rounded, blocks, np.array(count)])
-        np.testing.assert_array_equal(got.reshape(64, 160)[:count], expected[:count])
+        np.testing.assert_array_equal(got.reshape(rows, 160)[:count], expected[:count])
         assert "needed" in show(cut.lower(own)[-1].kernel)
 
 

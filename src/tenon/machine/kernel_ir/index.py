@@ -123,9 +123,9 @@ class Index:
             return self._over(common) // (by // common)
         # Only constants are moved out of the quotient: a loop variable moved out would lose its relation to the rest.
         # For decreasing indices the dividend must not become negative, because C truncates towards zero.
-        shift = self.const // by
-        if low < 0:
-            shift = min(shift, self.span()[0] // by)
+        shift, least = self.const // by, self.span()[0]
+        if low < 0 or least >= 0:
+            shift = min(shift, least // by)
         return Index(((Quotient(self - shift * by, by), 1),)) + shift
 
     def __mod__(self, by: int) -> Index:

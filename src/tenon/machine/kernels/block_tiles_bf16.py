@@ -38,6 +38,11 @@ _ACROSS = _DOWN = 2
 _UNPACKING = 4.0
 """Time to unpack a panel, in that of a tile of rows."""
 
+_TIMES = _ACROSS, _UNPACKING
+
+_MOST = 512
+"""Most rows that weights are unpacked for at a time: 512 KB of sixteen groups of them stay in the second cache."""
+
 
 def supported(s: BlockProduct, machine: Machine) -> bool:
     """Whether there is a kernel."""
@@ -89,8 +94,9 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine) -> Kernel:
         if _left_over(s, machine.threads, count) and not first:
             product.even_panels(count, across)
             continue
+        most = s.rows if count % machine.threads == 0 and s.rows <= _MOST else part_of(s, machine.threads, *_TIMES)
         with k.loop("j", count, kind="parallel") as j:
-            product.panels(j * across + first, across, stored)
+            product.panels(j * across + first, (across, stored), most)
     return k.done()
 
 
@@ -100,7 +106,7 @@ def _left_over(s: BlockProduct, threads: int, count: int) -> int:
     each, left = divmod(count, threads)
     if not each or not left or threads % left or s.rows % (threads // left * ROWS):
         return 0
-    rows = part_of(s, threads, _ACROSS, _UNPACKING)
+    rows = part_of(s, threads, *_TIMES)
     equal = -(-count * -(-s.rows // rows) // threads) * (min(rows, s.rows) / ROWS + _UNPACKING)
     own = s.rows / (threads // left) / ROWS + _UNPACKING
     return left if each * (s.rows / ROWS + _UNPACKING) + own < equal else 0
@@ -134,13 +140,12 @@ class _Product:
         each = self.s.weights.span // GROUP
         return next(n for n in range(max(_GROUPS, each), 0, -1) if n % each == 0 and self.s.groups % n == 0)
 
-    def panels(self, panel: Index, across: int, stored: int) -> None:
-        """All results of some panels."""
+    def panels(self, panel: Index, width: tuple[int, int], most: int) -> None:
+        """All results of some panels, of ``most`` rows at a time."""
         k, s = self.k, self.s
-        most = part_of(s, self.machine.threads, _ACROSS, _UNPACKING)
         for start, times, rows in segments(s.rows, most):
             with k.loop("q", times, kind="parallel" if s.rows % most == 0 and times > 1 else "serial") as turn:
-                self._part(panel, (across, stored), turn * rows + start, rows)
+                self._part(panel, width, turn * rows + start, rows)
 
     def even_panels(self, count: int, across: int) -> None:
         """All results of so many pairs of panels, as equal shares of the threads."""
