@@ -157,6 +157,19 @@ def test_bf16_is_chosen_where_it_is_asked_for_and_rows_are_many() -> None:
     assert not chosen(128, for_precision(find("x86-64-avx512-bf16").machine, "bf16"))
 
 
+@pytest.mark.parametrize("columns", [64, 1024])
+def test_products_are_added_to_an_operand(columns: int) -> None:
+    """To the sums of the first groups, before those of others are."""
+    x, blocks = operands(33, 20, columns, "q4_0")
+    before = np.random.default_rng(7).normal(size=(1, 33, 20)).astype(np.float32)
+    op, arrays = RoundedMatMul("q4_0", (1, 33)), (RoundRows().reference(x), blocks, before)
+    (step,) = op.lower(make_site(op, arrays, MACHINE, (1,)))
+    assert prove(step.kernel) > 0
+    (got,) = run_lowered(op, arrays, MACHINE, (1,))
+    np.testing.assert_allclose(got[0], before[0] + results("q4_0", x, blocks), rtol=0, atol=1e-5 * np.abs(got).max())
+    np.testing.assert_allclose(got, op.reference(*arrays), rtol=0, atol=1e-4 * np.abs(got).max())
+
+
 def test_rows_that_are_not_needed_are_left_out() -> None:
     """The loop over pairs of tiles of rows ends behind those that a run has."""
     x, blocks = operands(128, 64, 64, "q4_0")

@@ -77,17 +77,19 @@ def rounded_rows(rows: int, columns: int) -> Kernel:
 
 
 @lru_cache(maxsize=128)
-def block_tiles_bf16(s: BlockProduct, machine: Machine) -> Kernel:
-    """Parameters: the pairs of ``rounded_rows``, the arrays of ``BlockPacking.pack``, y f32 [rows, outputs]."""
+def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) -> Kernel:
+    """Parameters: the pairs of ``rounded_rows``, the arrays of ``BlockPacking.pack``, where ``added`` what products are
+    added to and y, f32 [rows, outputs]."""
     p = packing(s.format, machine)
     k = Builder(
-        f"block_tiles_bf16_{s.format}_{s.rows}x{s.columns}x{s.outputs}",
+        f"block_tiles_bf16_{s.format}_{s.rows}x{s.columns}x{s.outputs}{'_added' * added}",
         f"[{s.rows}, {s.columns}] times {s.outputs} rows of weights in blocks ({s.format}), in bf16 and tiles",
     )
     x = k.param("x", row_tiles(s), s.groups, ROWS, PAIRS, dtype=DType.B2)
     weights = BlockWeights.declared(k, s, p)
+    before = k.param("b", s.rows, s.outputs) if added else None
     y = k.param("y", s.rows, s.outputs, out=True)
-    product = _Product(k, s, p, x, weights, y, machine)
+    product = _Product(k, s, p, x, weights, before, y, machine)
     whole, rest = divmod(s.outputs, LANES)
     cut = [(first, count, across, LANES) for first, count, across in segments(whole, _ACROSS)]
     for first, count, across, stored in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
@@ -131,6 +133,7 @@ class _Product:
     p: BlockPacking
     x: Tensor
     weights: BlockWeights
+    before: Tensor | None
     y: Tensor
     machine: Machine
 
@@ -204,15 +207,15 @@ class _Product:
                 self._store(at, sums, (i, r), row + i * ROWS + r, added=added)
 
     def _store(self, at: _Panels, sums: Tensor, of: tuple[int, Index], row: Index, *, added: bool) -> None:
-        y, lanes = self.y.vec(LANES), sums.vec(LANES)
+        y, lanes, before = self.y.vec(LANES), sums.vec(LANES), self.y if added else self.before
         if at.stored == LANES:
             for v in range(at.across):
-                value = lanes[*of, v]
-                y[row, at.first + v] = y[row, at.first + v] + value if added else value
+                value, place = lanes[*of, v], (row, at.first + v)
+                y[place] = value if before is None else before.vec(LANES)[place] + value
             return
         with self.k.loop("e", at.stored) as lane:
-            place = row, at.first * LANES + lane
-            self.y[place] = self.y[place] + sums[*of, lane] if added else sums[*of, lane]
+            single, place = sums[*of, lane], (row, at.first * LANES + lane)
+            self.y[place] = single if before is None else before[place] + single
 
     def _unpack(self, at: _Panels) -> None:
         """Some groups of the panels as pairs of bf16."""

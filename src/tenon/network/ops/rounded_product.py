@@ -84,36 +84,42 @@ class RoundRows(Operator):
 @register
 @dataclass(frozen=True)
 class RoundedMatMul(Operator):
-    """Inputs: the result of RoundRows for x [*``rows``, n], and weights in blocks of ``format``.  x times the transpose
-    of the weights, which are rounded to bf16, too, f32 [*``rows``, outputs], by the arithmetic of
-    ``kernels.block_tiles_bf16``.  Tenon's own, not ONNX's."""
+    """Inputs: the result of RoundRows for x [*``rows``, n], weights in blocks of ``format``, maybe what the product is
+    added to.  x times the transpose of the weights, which are rounded to bf16, too, f32 [*``rows``, outputs], by the
+    arithmetic of ``kernels.block_tiles_bf16``.  Tenon's own, not ONNX's."""
 
     format: str = "q8_0"
     rows: tuple[int, ...] = (1,)
-    arity: ClassVar[tuple[int, int]] = (2, 2)
+    arity: ClassVar[tuple[int, int]] = (2, 3)
     internal: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.PARTS
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        x, weights = typed(inputs)
+        x, weights, *before = typed(inputs)
         _, columns = blocks_of(self.name, self.format, weights)
         wanted = TensorType(DType.BF16, rounded_shape(math.prod(self.rows), columns))
-        if x != wanted:
+        result = TensorType(F32, (*self.rows, weights.dims[0]))
+        if x != wanted or before not in ([], [result]):
             raise ShapeError(f"{self.name}: {x} does not fit {list(self.rows)} rows of {columns} elements")
-        return (TensorType(F32, (*self.rows, weights.dims[0])),)
+        return (result,)
 
-    def reference(self, x: Array, weights: Array) -> Array:
+    def reference(self, x: Array, weights: Array, before: Array | None = None) -> Array:
         tiles, groups, *_ = x.shape
         rows = x.astype(np.float32).transpose(0, 2, 1, 3).reshape(tiles * ROWS, groups * GROUP)
-        rounded = dequantised(FORMATS[self.format], weights).astype(DType.BF16.numpy).astype(np.float32)
-        y = rows[: math.prod(self.rows)] @ rounded.T
-        return y.reshape(*self.rows, len(weights)).astype(np.float32)
+        exact = dequantised(FORMATS[self.format], weights).astype(np.float32)
+        rounded = ((exact.view(np.int32) + 0x8000) & -0x10000).view(np.float32)  # halves away from zero
+        y = (rows[: math.prod(self.rows)] @ rounded.T).reshape(*self.rows, len(weights)).astype(np.float32)
+        return y if before is None else before + y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        return (Reach(0, divisor=ROWS), None) if axis == only_axis(self.rows) else None
+        own = (Reach(0, divisor=ROWS), None, Reach(axis))
+        return own[: len(inputs)] if axis == only_axis(self.rows) else None
+
+    def in_place(self, site: Site) -> tuple[int, ...]:
+        return tuple(range(2, len(site.inputs)))
 
     def layouts(self, site: Site) -> Layouts:
-        return Layouts((ROW_MAJOR, None), (ROW_MAJOR,))
+        return Layouts((ROW_MAJOR, None, ROW_MAJOR)[: len(site.inputs)], (ROW_MAJOR,))
 
     def supported(self, site: Site) -> str:
         if not supported(self.product(site), site.machine):
@@ -131,8 +137,9 @@ class RoundedMatMul(Operator):
     def lower(self, site: Site) -> list[Step]:
         if not site.output.size:
             return []
-        kernel = block_tiles_bf16(self.product(site), site.machine)
-        return [Step(kernel, (Input(0), *packed(site, 1, self.format), Output()))]
+        before = [Input(i) for i in range(2, len(site.inputs))]
+        kernel = block_tiles_bf16(self.product(site), site.machine, added=bool(before))
+        return [Step(kernel, (Input(0), *packed(site, 1, self.format), *before, Output()))]
 
     def macs(self, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> int:
         assert inputs[0] is not None

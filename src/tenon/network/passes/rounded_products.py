@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.block_product import BlockMatMul, BlockQuantize
+from tenon.network.ops.pointwise import Add
 from tenon.network.ops.rounded_product import RoundedMatMul, RoundRows
 from tenon.network.passes.base import Log, Pass, drop_dead
 
@@ -16,7 +17,7 @@ Chosen = Callable[[str, int, int, int], bool]
 
 def rounded_products(chosen: Chosen) -> Pass:
     """The pass that lets products read rounded activations in place of bytes; those that share activations share the
-    rounded ones, too."""
+    rounded ones, too.  What a product alone is added to becomes its third operand."""
 
     def run(graph: Graph, log: Log) -> int:
         names, rounded, count = Names(graph), dict[Value, Value](), 0
@@ -36,10 +37,26 @@ def rounded_products(chosen: Chosen) -> Pass:
             y.name, node.output.name = node.output.name, y.name
             graph.replace(node.output, y)
             drop_dead(graph, node)
+            _add(graph, names, y)
             count += 1
         return count
 
     return Pass("rounded products", run, level=0, ensures="products of many rows by weights in blocks are in bf16")
+
+
+def _add(graph: Graph, names: Names, y: Value) -> None:
+    """Let a product be added to the sum that it is a term of, where nothing else reads it."""
+    product, node = y.producer, y.uses[0] if len(y.uses) == 1 else None
+    if product is None or node is None or graph.is_output(y) or not isinstance(node.op, Add):
+        return
+    before = node.input(1) if node.input(0) is y else node.input(0)
+    if before.type != y.type:
+        return
+    name = [names.fresh(f"{node.output.name}_sum")]
+    (total,) = graph.add(product.op, (*product.inputs, before), name, node.origin, before=node).outputs
+    total.name, node.output.name = node.output.name, total.name
+    graph.replace(node.output, total)
+    drop_dead(graph, node)
 
 
 def _source(node: Node) -> Value | None:
