@@ -49,16 +49,16 @@ def row_tiles(s: BlockProduct) -> int:
     return -(-s.rows // ROWS)
 
 
-def part_of(s: BlockProduct, threads: int, across: int = 1, unpacking: float = _UNPACKING) -> int:
-    """Rows whose results are summed at a time by ``across`` panels: the most, or so many of equal parts that the thread
-    that has most of these takes the least time.  ``unpacking`` a panel takes as long as so many tiles of rows."""
+def part_of(s: BlockProduct, threads: int) -> int:
+    """Rows whose results are summed at a time by a panel: the most, or so many of equal parts that the thread that has
+    most of these takes the least time."""
     equal = [n * ROWS for n in range(_MOST // ROWS, 0, -1) if s.rows % (n * ROWS) == 0]
     if threads == 1 or not equal:
         return _MOST
 
     def slowest(rows: int) -> float:
-        items = -(-s.outputs // (across * LANES)) * (s.rows // rows)
-        return -(-items // threads) * (rows / ROWS + unpacking)
+        items = -(-s.outputs // LANES) * (s.rows // rows)
+        return -(-items // threads) * (rows / ROWS + _UNPACKING)
 
     return min(equal, key=slowest)
 

@@ -20,7 +20,7 @@ from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, bitcast, br
 from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
 from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
-from tenon.machine.kernels.block_tiles import LANES, ROWS, part_of, row_tiles
+from tenon.machine.kernels.block_tiles import LANES, ROWS, row_tiles
 from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tile_blocks import TileRows, paired, tile_sums
@@ -36,9 +36,10 @@ _ACROSS = _DOWN = 2
 """Panels and tiles of rows of a block of sums in registers."""
 
 _UNPACKING = 4.0
-"""Time to unpack a panel, in that of a tile of rows."""
+"""Time to unpack two panels, in that of their product by a tile of rows."""
 
-_TIMES = _ACROSS, _UNPACKING
+_READING = 9.0
+"""Time to read a tile of rows, which another processor has written, in that of its product by two panels."""
 
 _MOST = 512
 """Most rows that weights are unpacked for at a time: 512 KB of sixteen groups of them stay in the second cache."""
@@ -92,26 +93,27 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) 
     product = _Product(k, s, p, x, weights, before, y, machine)
     whole, rest = divmod(s.outputs, LANES)
     cut = [(first, count, across, LANES) for first, count, across in segments(whole, _ACROSS)]
+    most = rows_of(s, machine.threads)
     for first, count, across, stored in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
-        if _left_over(s, machine.threads, count) and not first:
-            product.even_panels(count, across)
-            continue
-        most = s.rows if count % machine.threads == 0 and s.rows <= _MOST else part_of(s, machine.threads, *_TIMES)
-        with k.loop("j", count, kind="parallel") as j:
-            product.panels(j * across + first, (across, stored), most)
+        for start, times, rows in segments(s.rows, most):
+            shared = "parallel" if s.rows % most == 0 and times > 1 else "serial"
+            with k.loop("q", times, kind=shared) as turn, k.loop("j", count, kind="parallel") as j:
+                product.part(j * across + first, (across, stored), turn * rows + start, rows)
     return k.done()
 
 
-def _left_over(s: BlockProduct, threads: int, count: int) -> int:
-    """How many of ``count`` pairs of panels threads share by rows, where that takes less time than equal parts of all:
-    those that are left when every thread has had equally many pairs with all rows.  Else 0."""
-    each, left = divmod(count, threads)
-    if not each or not left or threads % left or s.rows % (threads // left * ROWS):
-        return 0
-    rows = part_of(s, threads, *_TIMES)
-    equal = -(-count * -(-s.rows // rows) // threads) * (min(rows, s.rows) / ROWS + _UNPACKING)
-    own = s.rows / (threads // left) / ROWS + _UNPACKING
-    return left if each * (s.rows / ROWS + _UNPACKING) + own < equal else 0
+def rows_of(s: BlockProduct, threads: int) -> int:
+    """Rows that a thread multiplies by some panels, which others multiply by other rows: of equal parts of the rows
+    those whose panels are unpacked, multiplied, and whose rows are read in the least time."""
+    parts = [n for n in range(1, s.rows // ROWS + 1) if s.rows % (n * ROWS) == 0 and s.rows // n <= _MOST]
+    panels = -(-s.outputs // (_ACROSS * LANES))
+
+    def time(n: int) -> float:
+        items, tiles = -(-n * panels // threads), s.rows / n / ROWS
+        parted = -(-items // panels) + (items % panels > 0 and panels % items > 0)
+        return items * (tiles + _UNPACKING) + (_READING * tiles * parted if threads > 1 else 0)
+
+    return s.rows // min(parts, key=time) if parts else _MOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,25 +145,7 @@ class _Product:
         each = self.s.weights.span // GROUP
         return next(n for n in range(max(_GROUPS, each), 0, -1) if n % each == 0 and self.s.groups % n == 0)
 
-    def panels(self, panel: Index, width: tuple[int, int], most: int) -> None:
-        """All results of some panels, of ``most`` rows at a time."""
-        k, s = self.k, self.s
-        for start, times, rows in segments(s.rows, most):
-            with k.loop("q", times, kind="parallel" if s.rows % most == 0 and times > 1 else "serial") as turn:
-                self._part(panel, width, turn * rows + start, rows)
-
-    def even_panels(self, count: int, across: int) -> None:
-        """All results of so many pairs of panels, as equal shares of the threads."""
-        k, s, threads = self.k, self.s, self.machine.threads
-        each, left = divmod(count, threads)
-        parts = threads // left
-        rows = s.rows // parts
-        with k.loop("j", left, kind="parallel") as j, k.loop("q", parts, kind="parallel") as turn:
-            with k.loop("n", each) as n:
-                self._part((n * threads + j * parts + turn) * across, (across, LANES), Index(), s.rows)
-            self._part((j + each * threads) * across, (across, LANES), turn * rows, rows)
-
-    def _part(self, panel: Index, width: tuple[int, int], top: Index, rows: int) -> None:
+    def part(self, panel: Index, width: tuple[int, int], top: Index, rows: int) -> None:
         """The results of some panels for so many rows from ``top`` on: those of the first groups, to which those of
         others are added."""
         k, s, n = self.k, self.s, self.groups
