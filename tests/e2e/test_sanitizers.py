@@ -53,6 +53,7 @@ def preloaded(library: str) -> dict[str, str]:
         **os.environ,
         "LD_PRELOAD": path,
         "ASAN_OPTIONS": "detect_leaks=0",
+        "TSAN_OPTIONS": f"suppressions={Path(__file__).parents[1] / 'tsan.supp'}",
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
 
