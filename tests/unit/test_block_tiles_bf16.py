@@ -200,3 +200,13 @@ def test_language_models_read_prompts_in_bf16_where_that_is_asked_for() -> None:
             sum(name.startswith("rounded_rows") for name in many) == (4 if precision == "bf16" else 0) * decoder.layers
         )
         assert not any(name.startswith("block_tiles") for name in one)
+
+
+@pytest.mark.parametrize(("precision", "threads", "tokens"), [("fp32", 1, 128), ("bf16", 1, 256), ("bf16", 16, 512)])
+def test_runs_have_more_tokens_where_weights_are_unpacked_to_bf16(
+    precision: Literal["fp32", "bf16"], threads: int, tokens: int
+) -> None:
+    file = DecoderFile("llama").file()
+    bundle = tenon.compile(file, target="x86-64-amx", context=1024, precision=precision, threads=threads)
+    (given,) = (port for port in bundle.more[0].inputs if port.name == "tokens")
+    assert given.type.dims == (1, tokens)
