@@ -9,6 +9,7 @@ import pytest
 
 from tenon.machine.plan.order import peak, schedule
 from tenon.network.graph.graph import Graph, Node, Origin, Value
+from tenon.network.graph.text_model import TextModel
 from tenon.network.graph.types import F32, TensorType
 from tenon.network.ops import registry
 
@@ -81,3 +82,25 @@ def test_chosen_order_is_near_the_optimum() -> None:
         ratios.append(peak / least)
     assert np.mean(np.array(ratios) == 1) >= 0.75
     assert max(ratios) <= 1.5
+
+
+def test_language_models_of_several_threads_keep_the_given_order_where_it_takes_little_more() -> None:
+    """An eighth of the memory of activations."""
+    kept = 0
+    for seed in range(600):
+        graph = random_graph(seed)
+        given, before = list(graph), peak_bytes(list(graph), graph)
+        schedule(graph)
+        shortest, least = list(graph), peak_bytes(list(graph), graph)
+        graph.reorder(given)
+        schedule(graph, 4)
+        assert list(graph) == shortest  # no language model
+        graph.reorder(given)
+        graph.text = TextModel()
+        schedule(graph)
+        assert list(graph) == shortest  # one thread
+        graph.reorder(given)
+        schedule(graph, 4)
+        assert list(graph) == (given if before - least <= least // 8 else shortest)
+        kept += list(graph) == given and given != shortest
+    assert kept > 0

@@ -90,7 +90,7 @@ def _lay_out(graph: Graph, setting: Setting) -> None:
         check_sizes(part)
         if setting.machine.launch is None:
             clip_nodes(part, needed, setting)  # and conversions of layouts
-        schedule(part)
+        schedule(part, setting.threads)
     for part in with_bodies(graph):
         copy_next_states(part, setting)
 
