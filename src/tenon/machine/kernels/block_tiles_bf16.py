@@ -35,10 +35,10 @@ _GROUPS = 16
 _ACROSS = _DOWN = 2
 """Panels and tiles of rows of a block of sums in registers."""
 
-_UNPACKING = 4.0
+_UNPACKING = 3.0
 """Time to unpack two panels, in that of their product by a tile of rows."""
 
-_READING = 9.0
+_READING = 2.0
 """Time to read a tile of rows, which another processor has written, in that of its product by two panels."""
 
 _MOST = 512
