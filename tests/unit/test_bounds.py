@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tenon.machine.kernel_ir.build import Builder
-from tenon.machine.kernel_ir.index import Index, IndexLike, Var
+from tenon.machine.kernel_ir.index import Index, IndexLike, Quotient, Var
 from tenon.machine.kernel_ir.loops import Kernel, Load, Type
 from tenon.machine.kernel_ir.upper import upper
 from tenon.machine.kernels.conv import Conv, OutputTile, conv
@@ -142,3 +142,14 @@ def test_counted_macs_of_a_convolution() -> None:
     cost = count(convolution(CORRECT))
     assert cost.macs == 32 * 32 * 9 * 14 * 14
     assert cost.stored == 4 * 32 * 14 * 14
+
+
+def test_quotients_keep_the_constant_that_their_dividend_needs() -> None:
+    """C truncates towards zero: what is moved out of a quotient must not leave a negative number in it."""
+    n, q = (Var(name, (Index((), below),), depth) for depth, (name, below) in enumerate((("n", 257), ("q", 4))))
+    place = (Index(((n, 1), (q, -64)), 31 + 192)) // 32
+    dividends = [atom.of for atom, _ in place.terms if isinstance(atom, Quotient)]
+    assert [of.span()[0] >= 0 for of in dividends] == [True]
+    for needed in (0, 1, 33, 256):
+        for part in range(4):
+            assert place.subst({n: needed, q: part}).const == (needed - 64 * part + 223) // 32
