@@ -52,7 +52,7 @@ def test_both_proofs_agree_on_every_kernel(selection: str, machine: str) -> None
             assert fault(text) in ("", "threads"), text
         count += 1
     assert count > (len(cases) if "::" in selection else 0)
-    assert accesses > count
+    assert accesses >= count  # Size only stores
 
 
 ONE = "1.0: f32"
