@@ -238,4 +238,4 @@ def estimate(s: Conv, machine: Machine, b: StrassenBlocking) -> float:
     if single and (down(s, b) == 1 or b.groups % threads == 0):  # each thread has as many last rows
         multiplied -= 3 * products / (b.rows // 2) / down(s, b)
     time = overlapped(blocks * multiplied * shared, memory)
-    return time + blocks * sums * shared + b.levels * _CODE
+    return time + blocks * sums * machine.sums * shared + b.levels * _CODE

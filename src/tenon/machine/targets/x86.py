@@ -112,7 +112,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-amx",
-        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_I8, TILE_U8)),
+        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_I8, TILE_U8), sums=2.75),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi+amx_tile+amx_bf16+amx_int8",
         _WIDE,
@@ -131,7 +131,7 @@ TARGETS = (
     ),
     Target(
         "x86-64-amx-fp16",
-        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_F16, TILE_I8, TILE_U8)),
+        replace(_VECTORS_OF_16, products=(DOT4, TILE_BF16, TILE_F16, TILE_I8, TILE_U8), sums=2.75),
         _LINUX,
         "x86_64_v4+avx512bf16+avx512vnni+avx512vbmi+amx_tile+amx_bf16+amx_int8+amx_fp16",
         _WIDE,
