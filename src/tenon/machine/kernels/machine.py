@@ -38,7 +38,7 @@ class Machine:
     bf16_tiles: bool = False  # many rows are multiplied by weights in blocks, and by caches, in bf16 by tiles
     own_memory: bool = True  # a thread can have memory of its own for intermediate results
     stream: float = 5.0  # bytes of weights that arrive in the time of one multiply-add of a vector
-    sums: float = 1.0  # time to add up images of the second cache, as a multiple of what it takes Zen 5
+    sums: float = 1.0  # time to add up images in the second cache, as a multiple of what an AMD Zen 5 takes
     memory: float | None = None  # the same from main memory, of weights that no cache keeps; None: as many
     launch: Launch | None = None  # of kernels in work groups, if it runs any
     spaces: tuple[MemorySpace, ...] = ()  # besides registers, the stack and the parameters of kernels
