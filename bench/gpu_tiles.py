@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tiles of convolutions on a CUDA device: python bench/gpu_tiles.py LAYERS... [--target cuda-sm90] [--count 24]
-                                                                           [--precision fp16|int8] [--batch 32]
+                                                                           [--precision fp16|int8|uint8] [--batch 32]
 
 A layer is CHANNELS,RESULTS,SIZE,KERNEL,STRIDE of a convolution, such as 64,64,56,3,1; with a sixth field, 1x1, of a
 depthwise convolution and the 1x1 convolution behind it. For each, some tiles of every algorithm that applies are timed,
@@ -30,13 +30,17 @@ from tenon.machine.algorithms.registry import ALGORITHMS
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.integer_tiled import BYTES
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region
 from tenon.machine.targets import find
 from tenon.network.graph.types import DType, tensor
+from tenon.network.ops.quantize import limits
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
 from tenon.runtime.engine import open_bundle
+
+TYPES = {"fp32": DType.F32, "fp16": DType.F16, "bf16": DType.BF16, "int8": DType.I8, "uint8": DType.U8}
 
 CLOCK = 1.755e3
 """Cycles of a microsecond, by which estimates are printed."""
@@ -47,10 +51,10 @@ def main() -> int:
     parser.add_argument("layers", nargs="+")
     parser.add_argument("--target", default="cuda-sm90")
     parser.add_argument("--count", type=int, default=24)
-    parser.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16", "int8"))
+    parser.add_argument("--precision", default="fp16", choices=("fp32", "fp16", "bf16", "int8", "uint8"))
     parser.add_argument("--batch", type=int, default=1)
     options = parser.parse_args()
-    dtype = {"fp32": DType.F32, "fp16": DType.F16, "bf16": DType.BF16, "int8": DType.I8}[options.precision]
+    dtype = TYPES[options.precision]
     with ProcessPoolExecutor() as pool:
         compile_layer = partial(compiled, target=options.target, count=options.count, dtype=dtype, batch=options.batch)
         made = pool.map(compile_layer, options.layers)
@@ -67,14 +71,14 @@ def problem_of(text: str, dtype: DType, batch: int = 1) -> Problem:
     """The convolutions that a text describes, of ``batch`` images."""
     channels, results, size, kernel, stride = map(int, text.split(",")[:5])
     extent = (size + 2 * (kernel // 2) - kernel) // stride + 1
-    x = Image(batch, channels, size, size, 1 if channels < 4 and dtype is not DType.I8 else 4, dtype=dtype)
+    x = Image(batch, channels, size, size, 1 if channels < 4 and dtype not in BYTES else 4, dtype=dtype)
     y = Image(batch, results, extent, extent, 4, dtype=dtype)
-    sides = (kernel, kernel), (stride, stride)
-    window = Conv(x, y, *sides, top=kernel // 2, left=kernel // 2, weights=dtype)
+    sides, weights = ((kernel, kernel), (stride, stride)), DType.I8 if dtype in BYTES else dtype
+    window = Conv(x, y, *sides, top=kernel // 2, left=kernel // 2, weights=weights)
     if not text.endswith(",1x1"):
         return (window,)
     between = replace(y, channels=channels)
-    return replace(window, y=between, groups=channels), Conv(between, y, weights=dtype)
+    return replace(window, y=between, groups=channels), Conv(between, y, weights=weights)
 
 
 Compiled = tuple[Bundle, list[tuple[str, float, int, int]]]
@@ -97,7 +101,10 @@ def compiled(layer: str, target: str, count: int, dtype: DType, batch: int) -> C
 
 
 MANY, ONE = (
-    ("tensor-staged", "integer-staged", "tensor-warpgroups", "separable-staged", "separable-tiled"),
+    (
+        *("tensor-staged", "integer-staged", "tensor-warpgroups", "integer-warpgroups"),
+        *("separable-staged", "separable-tiled"),
+    ),
     ("tensor-tiled", "tiled", "integer-tiled", "in-turn"),
 )
 """Algorithms of which many tiles are timed, and one."""
@@ -120,12 +127,13 @@ PLACES = {Input: 0, Output: 1 << 28, Weights: 1 << 29, Scratch: 1 << 30}
 
 
 def stage_of(s: Conv) -> Stage:
-    """A convolution of zeros: of bytes with a zero point that is not 0, requantised by factors in f32."""
+    """A convolution of zeros: of bytes with the least one as zero point, requantised by factors in f32."""
     shape = s.y.channels, s.x.channels // s.groups, *s.kernel
-    if s.x.dtype is not DType.I8:
+    if s.x.dtype not in BYTES:
         return Stage(s, np.zeros(shape, np.float32), np.zeros(s.y.channels))
-    s, kernel = replace(s, bias=True), Requantize("float", -128, -128, 127, DType.I8, ("factor",))
-    described = IntegerConv(s, kernel, (DType.F32,), (False,), narrow=True, fill=-128)
+    low, high = limits(s.x.dtype)
+    s, kernel = replace(s, bias=True), Requantize("float", low, low, high, s.x.dtype, ("factor",))
+    described = IntegerConv(s, kernel, (DType.F32,), (False,), narrow=True, fill=low)
     operands = Weights(np.zeros(s.padded, np.int32)), Weights(np.zeros(s.padded, np.float32))
     return IntegerStage(s, np.zeros(shape, np.int8), None, operands, described=described)
 

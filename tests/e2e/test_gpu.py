@@ -54,6 +54,7 @@ from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_separable import integer_separable
 from tenon.machine.kernels.integer_staged import WordTile
+from tenon.machine.kernels.integer_warpgroups import WordGroupTile, integer_warpgroups
 from tenon.machine.kernels.matrix_tiled import MatrixTile, matrix_tiled
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.kernels.separable_tiled import separable_staged, separable_tiled
@@ -296,6 +297,22 @@ def in_stages(tile: StagedTile, dtype: DType, taps: int = 1) -> Launched:
     return call
 
 
+def bytes_in_groups(tile: WordGroupTile, dtype: DType, taps: int = 1) -> Launched:
+    """Products of bytes by groups of four warps, of an image whose zero point is not 0."""
+    x, y = Image(2, 40, 6, 7, 4, dtype=dtype), Image(2, 24, 6, 7, 4, dtype=DType.I32)
+    s = Conv(x, y, (taps, taps), top=taps // 2, left=taps // 2, weights=DType.I8)
+    sums = Requantize("none", 0, 0, 0, DType.I32, ())
+    kernel = integer_warpgroups(IntegerConv(s.flattened(), sums, (), (), narrow=True, fill=-3), tile)
+    rng = np.random.default_rng(0)
+    counts = [np.prod([extent.const for extent in buffer.shape]) for buffer in kernel.params]
+    words = [rng.integers(-(1 << 31), 1 << 31, count).astype(np.int32) for count in counts]
+    words[-1][:] = 0
+    call = Launched("bytes by groups of warps", kernel, words, [])
+    call.expected[:] = [view.copy() for view in call.before]
+    interpret(kernel, call.expected)
+    return call
+
+
 def in_one_launch(dtype: DType, kernel: int, stride: int, tile: GroupTile, run: int) -> Launched:
     """A depthwise convolution and the 1x1 convolution of its result."""
     window = {"kernel": (kernel, kernel), "stride": (stride, stride), "top": kernel // 2, "left": kernel // 2}
@@ -438,9 +455,15 @@ def test_copies_in_stages(target: str) -> None:
         *([in_stages(WarpgroupTile(64, 32, 32, 16, 32, 1, 2), DType.F16, 3)] * groups),
         *([in_stages(WarpgroupTile(128, 64, 16, 16, 64, 1, 4), DType.BF16)] * groups),
     ]
-    launch(calls, target)
+    tiles = [WordGroupTile(64, 32, 8, 16, 32, 1, 3), WordGroupTile(128, 64, 16, 16, 64, 1, 2)]
+    whole = [bytes_in_groups(tile, dtype, 3) for tile in tiles[:1] for dtype in (DType.I8, DType.U8)] * groups
+    whole += [bytes_in_groups(replace(tiles[0], splits=2), DType.I8), bytes_in_groups(tiles[1], DType.U8)] * groups
+    launch([*calls, *whole], target)
     for call in calls:
         np.testing.assert_allclose(call.after[2], call.expected[2], atol=2e-3)
+    for call in whole:
+        np.testing.assert_array_equal(call.after[-1], call.expected[-1])
+        assert np.any(call.after[-1])
 
 
 def test_images_of_16_bits(device: str) -> None:

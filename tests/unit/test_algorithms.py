@@ -31,7 +31,7 @@ from tenon.machine.isa.short_products import MADD_I16
 from tenon.machine.isa.sme import OUTER_F32, OUTER_I8
 from tenon.machine.isa.tensor_cores import MMA_F16, MMA_F16_K16, MMA_I8_K32
 from tenon.machine.isa.thumb import MUL
-from tenon.machine.isa.warpgroups import WGMMA_F16
+from tenon.machine.isa.warpgroups import WGMMA_F16, WGMMA_I8
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.conv import Conv, OutputTile
 from tenon.machine.kernels.image import Image
@@ -125,7 +125,7 @@ PROBLEMS: dict[str, Problem] = {
     "outer-products": integers((6, 6)),
     "outer-matrices": (rows(),),
     "outer-factors": (matrices(F32),),
-    **dict.fromkeys(("integer-tiled", "integer-staged"), integers((6, 6))),
+    **dict.fromkeys(("integer-tiled", "integer-staged", "integer-warpgroups"), integers((6, 6))),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
     **dict.fromkeys(("dots", "pairs", "pairs-winograd", "scalar"), integers((6, 6), paired=True)),
@@ -139,6 +139,7 @@ UNITS = {
     **dict.fromkeys(("tile-products", "tile-patches", "tile-matrices", "tile-bf16x3"), (TILE_BF16,)),
     "tensor-warpgroups": (WGMMA_F16,),
     **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
+    "integer-warpgroups": (DOT4, DOT4_SIGNED, WGMMA_I8),
     **dict.fromkeys(("integer-staged", "integer-separable"), (DOT4, DOT4_SIGNED, MMA_I8_K32)),
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,14 +21,18 @@ from tenon.machine.codegen.backend import find
 from tenon.machine.codegen.threads import Sharing
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.tensor_cores import MMA_I8_K32, MMA_U8_K32
+from tenon.machine.isa.warpgroups import WGMMA_I8, WGMMA_U8
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words
+from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words, sums_shape
 from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.integer_warpgroups import WordGroupTile, integer_warpgroups, pack
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Call, Place, Region
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
@@ -121,6 +126,74 @@ def test_results_of_a_matrix_unit_are_exact(name: str) -> None:
         assert re.search(r"if \(.*\) copy_4\(.*\); else .* = -?\d+;", text), (
             "copies beside the image are not asynchronous"
         )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1x1_double",
+        "1x1_double_plus",
+        "3x3_double",
+        "3x3_even_double",  # taps beside the image are the zero point
+        "1x1_sums_u8_0",
+        "first_float",
+    ],
+)
+def test_results_of_groups_of_warps_are_exact(name: str) -> None:
+    kernels = run(f"IntegerConv::{name}", replace(TENSOR, products=(DOT4, DOT4_SIGNED, WGMMA_I8, WGMMA_U8)))
+    (kernel,) = (kernel for kernel in kernels if kernel.name.startswith("integer_warpgroups"))
+    text = find("cuda").kernel(kernel)
+    assert ("wgmma_u8_n" if "u8" in name else "wgmma_i8_n") in text
+    assert "wgmma_whole_sums_n" in text
+
+
+WORD_GROUPS = {
+    "several taps of a step": (20, 3, WordGroupTile(64, 32, 16, 16, 32, 1, 3)),
+    "words of one channel group": (3, 3, WordGroupTile(64, 64, 16, 16, 64, 1, 2)),
+    "parts": (72, 1, WordGroupTile(64, 32, 8, 16, 32, 3, 2)),
+    "two groups of warps": (24, 1, WordGroupTile(128, 32, 8, 16, 32, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
+@pytest.mark.parametrize("name", WORD_GROUPS)
+def test_sums_of_groups_of_warps(name: str, dtype: DType) -> None:
+    """In parts, of two images whose positions do not fill the last block, with a zero point beside them."""
+    channels, kernel, tile = WORD_GROUPS[name]
+    own = Image(2, channels, 7, 9, 4, dtype=dtype)
+    s = Conv(own, Image(2, 28, 7, 9, 4, dtype=DType.I32), (kernel, kernel), top=kernel // 2, left=kernel // 2)
+    zero = 5 if dtype is DType.U8 else -3
+    described = IntegerConv(
+        replace(s, weights=DType.I8).flattened(),
+        Requantize("none", 0, 0, 0, DType.I32, ()),
+        (),
+        (),
+        narrow=True,
+        fill=zero,
+    )
+    rng = np.random.default_rng(0)
+    low, high = (0, 256) if dtype is DType.U8 else (-128, 128)
+    x = rng.integers(low, high, (2, channels, 7, 9)).astype(dtype.numpy)
+    weights = rng.integers(-128, 128, (28, channels, kernel, kernel)).astype(np.int8)
+    made = integer_warpgroups(described, tile)
+    assert prove(made) > 0
+    padded = np.pad(x.astype(np.int64), ((0, 0), (0, 0), *[(kernel // 2,) * 2] * 2), constant_values=zero)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))
+    expected = np.einsum("nchwij,ocij->nohw", windows, weights.astype(np.int64))
+    whole = np.zeros((2, -(-channels // 4) * 4, 7, 9), dtype.numpy)
+    whole[:, :channels] = x
+    words = np.ascontiguousarray(np.moveaxis(whole.reshape(2, -1, 4, 7, 9), 2, -1)).view(np.int32).reshape(-1)
+    packed = pack(weights, described, tile).reshape(-1)
+    if tile.splits > 1:
+        sums = np.zeros(math.prod(sums_shape(in_words(described.conv), tile)), np.int32)
+        interpret(made, [words, packed, sums])
+        shape = sums_shape(in_words(described.conv), tile)
+        got = sums.reshape(shape).sum(axis=0).transpose(0, 2, 1).reshape(28, 2, 7, 9).transpose(1, 0, 2, 3)
+    else:
+        y = np.zeros(math.prod(described.conv.y.shape), np.int32)
+        interpret(made, [words, packed, np.zeros(28, np.int32), y])
+        got = np.moveaxis(y.reshape(2, 7, 7, 9, 4), -1, 2).reshape(2, 28, 7, 9)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("name", ["u8", "i8"])

@@ -22,7 +22,7 @@ from tenon.machine.algorithms.base import (
 from tenon.machine.algorithms.depthwise import touched
 from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_LATENCY, DEVICE_LAUNCH, ComputedImage
 from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseItems
-from tenon.machine.algorithms.integer_staged import IntegerStaged
+from tenon.machine.algorithms.integer_staged import IntegerStaged, IntegerWarpgroups
 from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.algorithms.separable_tiled import AGAIN, ISSUED, LOAD, LONGEST, PART, WAITS, SeparableTiled
 from tenon.machine.algorithms.tensor_staged import staged_cycles, tiles
@@ -58,8 +58,12 @@ class IntegerSeparable(SeparableTiled):
         assert machine.launch is not None
         (first, second), launch = problem, machine.launch
         alone = [
-            kind.candidates((s,), machine, limits, 1)[0].cost((s,), machine).time
-            for kind, s in ((IntegerDepthwiseItems, first), (IntegerStaged, second))
+            min(
+                kind.candidates((s,), machine, limits, 1)[0].cost((s,), machine).time
+                for kind in kinds
+                if kind.applies((s,), machine)
+            )
+            for kinds, s in (((IntegerDepthwiseItems,), first), ((IntegerStaged, IntegerWarpgroups), second))
         ]
         apart = sum(alone) * DEVICE_CYCLES + DEVICE_LAUNCH
         listed = _ranked(first, second, machine)[:count]

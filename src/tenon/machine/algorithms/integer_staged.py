@@ -1,4 +1,5 @@
-"""Convolution of bytes by a matrix unit in work groups, with copies in stages (``kernels.integer_staged``)."""
+"""Convolution of bytes by a matrix unit in work groups, with copies in stages (``kernels.integer_staged``,
+``kernels.integer_warpgroups``)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import ClassVar, Self
 
+from tenon.machine.algorithms import tensor_warpgroups
 from tenon.machine.algorithms.base import (
     Cost,
     Input,
@@ -22,10 +24,18 @@ from tenon.machine.algorithms.base import (
 from tenon.machine.algorithms.estimate import DEVICE_CYCLES
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, described
 from tenon.machine.algorithms.tensor_staged import ranked, staged_cycles
+from tenon.machine.kernel_ir.loops import Kernel
+from tenon.machine.kernel_ir.spaces import Launch
+from tenon.machine.kernels import integer_warpgroups
+from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_tiles import Depth, in_words, sums_shape
+from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_staged import WordTile, integer_staged, pack, supported
 from tenon.machine.kernels.integer_tiled import joined_parts
+from tenon.machine.kernels.integer_warpgroups import WordGroupTile
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tensor_staged import StagedTile
+from tenon.network.graph.graph import Array
 
 
 class IntegerStaged(IntegerTiled):
@@ -33,11 +43,18 @@ class IntegerStaged(IntegerTiled):
     (``IntegerTiled``)."""
 
     name: ClassVar[str] = "integer-staged"
+    shape: ClassVar[type[StagedTile]] = WordTile
+    """The class of its tiles."""
 
     @classmethod
     def applies(cls, problem: Problem, machine: Machine) -> bool:
         able = len(problem) == 1 and machine.launch is not None and machine.launch.copies and not in_floats(problem)
-        return able and supported(problem[0], machine)
+        return able and cls.supports(problem[0], machine)
+
+    @classmethod
+    def supports(cls, s: Conv, machine: Machine) -> bool:
+        """Whether there is a kernel for a layer."""
+        return supported(s, machine)
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
@@ -46,24 +63,65 @@ class IntegerStaged(IntegerTiled):
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
-        return cls(WordTile(**{field.name: numbers[field.name] for field in fields(WordTile)}))
+        return cls(cls.shape(**{field.name: numbers[field.name] for field in fields(cls.shape)}))
+
+    def cycles(self, s: Conv, launch: Launch) -> float:
+        """Cycles of a device until a layer of words is computed."""
+        assert isinstance(self.tile, WordTile)
+        return staged_cycles(s, self.tile, launch)
+
+    def packed(self, weights: Array, s: IntegerConv) -> Array:
+        """The weights as ``kernel`` reads them."""
+        assert isinstance(self.tile, WordTile)
+        return pack(weights, s, self.tile)
+
+    def kernel(self, s: IntegerConv) -> Kernel:
+        """Parameters: x, weights, what follows the sums, y; where these are in parts only x, weights and the sums."""
+        assert isinstance(self.tile, WordTile)
+        return integer_staged(s, self.tile)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = in_words(problem[0].flattened()), self.tile
         assert machine.launch is not None
-        assert isinstance(tile, WordTile)
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
-        return Cost(staged_cycles(s, tile, machine.launch) / DEVICE_CYCLES, 4 * words)
+        return Cost(self.cycles(s, machine.launch) / DEVICE_CYCLES, 4 * words)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile
-        assert isinstance(tile, WordTile)
         s = described(stage)
         if s.weight_zero:
             return IntegerTiled.candidates(problem, machine, Limits(), 1)[0].lower(problem, stages, machine)
-        packed, ends = Weights(pack(stage.constant, s, tile)), (*stage.operands, Output())
-        kernel = integer_staged(s, tile)
+        packed, ends = Weights(self.packed(stage.constant, s)), (*stage.operands, Output())
+        kernel = self.kernel(s)
         if tile.splits == 1:
             return [Step(kernel, (Input(0), packed, *ends))]
         sums = Scratch("sums", 4 * math.prod(sums_shape(s.conv, tile)))
         return [Step(kernel, (Input(0), packed, sums)), Step(joined_parts(s, tile), (sums, *ends))]
+
+
+class IntegerWarpgroups(IntegerStaged):
+    """The same by tiles of a matrix unit that works beside the threads of four warps."""
+
+    name: ClassVar[str] = "integer-warpgroups"
+    shape: ClassVar[type[StagedTile]] = WordGroupTile
+
+    @classmethod
+    def supports(cls, s: Conv, machine: Machine) -> bool:
+        return integer_warpgroups.supported(s, machine)
+
+    @classmethod
+    def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
+        tiles = tensor_warpgroups.ranked(in_words(problem[0].flattened()), machine, WordGroupTile)
+        return [cls(tile) for tile in tiles[:count]]
+
+    def cycles(self, s: Conv, launch: Launch) -> float:
+        assert isinstance(self.tile, WordGroupTile)
+        return tensor_warpgroups.cycles(s, self.tile, launch)
+
+    def packed(self, weights: Array, s: IntegerConv) -> Array:
+        assert isinstance(self.tile, WordGroupTile)
+        return integer_warpgroups.pack(weights, s, self.tile)
+
+    def kernel(self, s: IntegerConv) -> Kernel:
+        assert isinstance(self.tile, WordGroupTile)
+        return integer_warpgroups.integer_warpgroups(s, self.tile)

@@ -16,7 +16,7 @@ from tenon.machine.algorithms.integer_inner_products import IntegerInnerProducts
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
 from tenon.machine.algorithms.integer_separable import IntegerSeparable
-from tenon.machine.algorithms.integer_staged import IntegerStaged
+from tenon.machine.algorithms.integer_staged import IntegerStaged, IntegerWarpgroups
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, IntegerVector
 from tenon.machine.algorithms.integer_vector_winograd import IntegerWinograd
 from tenon.machine.algorithms.integer_widened import IntegerWidened
@@ -75,6 +75,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorStaged,
     TensorWarpgroups,
     IntegerStaged,
+    IntegerWarpgroups,
     IntegerSeparable,
     TileProducts,
     TilePatches,

@@ -30,8 +30,9 @@ from tenon.network.graph.types import DType
 
 _UNITS = {DType.F16: WGMMA_F16.operation, DType.BF16: WGMMA_BF16.operation}
 
-_RATE, _READ = 2048.0, 128.0
-"""Products that the tensor cores of a unit add in a cycle, and bytes that they, and copies, reach in shared memory."""
+_RATE, _READ = 4096.0, 128.0
+"""Bytes of either operand that the tensor cores of a unit multiply in a cycle, and bytes that they, and copies, reach
+in shared memory."""
 
 _REGISTERS, _OTHERS = 64 << 10, 48
 """Registers of a unit, and those of a thread besides its sums."""
@@ -39,9 +40,9 @@ _REGISTERS, _OTHERS = 64 << 10, 48
 _MEMORY = 227 << 10
 """Bytes of shared memory of a unit."""
 
-_STEP, _CHUNK = 450, 12
+_STEP, _CHUNK, _FLAT = 450, 12, 30
 """Cycles from the wait for a step's copies until its products run and after them to the next, and those in which a unit
-issues the copies of a thread's part."""
+issues the copies of a thread's part: where each has a tap of its own, the last."""
 
 
 _FEW, _NARROW = 64, 128
@@ -64,7 +65,7 @@ class TensorWarpgroups(TensorTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in _ranked(problem[0].flattened(), machine)[:count]]
+        return [cls(tile) for tile in ranked(problem[0].flattened(), machine, WarpgroupTile)[:count]]
 
     def packed(self, weights: Array, s: Conv) -> Array:
         assert isinstance(self.tile, WarpgroupTile)
@@ -84,23 +85,24 @@ class TensorWarpgroups(TensorTiled):
 
 
 @lru_cache(maxsize=1024)
-def _ranked(s: Conv, machine: Machine) -> list[WarpgroupTile]:
-    """All tiles that the machine can run, the least time first."""
+def ranked(s: Conv, machine: Machine, kind: type[WarpgroupTile]) -> list[WarpgroupTile]:
+    """All tiles of a kind that the machine can run, the least time first; ``kind`` says what an element is."""
     launch, space = machine.launch, machine.space("shared")
     if launch is None or space is None:
         return []
-    able = [tile for tile in _tiles(s) if tile.shared <= space.bytes]
+    able = [tile for tile in _tiles(s, kind) if tile.shared <= space.bytes]
     return sorted(able, key=lambda tile: cycles(s, tile, launch))
 
 
-def _tiles(s: Conv) -> Iterator[WarpgroupTile]:
+def _tiles(s: Conv, kind: type[WarpgroupTile] = WarpgroupTile) -> Iterator[WarpgroupTile]:
     """Tiles that are not much larger than the result."""
     largest_m, largest_n = max(GROUP, 2 * positions(s) - 1), max(COLUMNS[0], 2 * s.padded - 1)
-    for m, n, k, stages in product((64, 128, 256), COLUMNS, (32, 64, 128), (3, 4, 6)):
-        stores = s.taps * s.x.channels <= _FEW and n > _NARROW
+    depths, few = [size // kind.bytes for size in (64, 128, 256)], _FEW * 2 // kind.bytes
+    for m, n, k, stages in product((64, 128, 256), COLUMNS, depths, (3, 4, 6)):
+        stores = s.taps * s.x.channels <= few and n > _NARROW
         if m > largest_m or n > largest_n or m * n > 128 * 256 or stores:
             continue
-        tile, steps = WarpgroupTile(m, n, k, M, n, 1, stages), Depth.of(s, k).steps
+        tile, steps = kind(m, n, k, M, n, 1, stages), Depth.of(s, k).steps
         for splits in (p for p in (1, 2, 3, 4, 6, 8) if steps % p == 0 and (p == 1 or steps // p >= 4)):
             parted = replace(tile, splits=splits)
             if parted.fitting(steps) == stages or stages == 3:
@@ -109,17 +111,19 @@ def _tiles(s: Conv) -> Iterator[WarpgroupTile]:
 
 def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     """Cycles of a device until the layer is computed."""
-    steps = Depth.of(s, tile.k).steps / tile.splits
+    depth = Depth.of(s, tile.k)
+    steps = depth.steps / tile.splits
     blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
     registers = tile.threads * (tile.n // 2 + _OTHERS)
     fitting = min(launch.resident // tile.threads, _REGISTERS // registers, _MEMORY // (tile.shared + 1024))
     together = max(1, min(each, fitting))
-    multiplies = tile.m * tile.n * tile.k / _RATE
+    multiplies = tile.m * tile.n * tile.k * tile.bytes / _RATE
     groups, copied = tile.m // GROUP, tile.bytes * tile.k * (tile.m + tile.n)
     reached = (groups * tile.bytes * tile.k * (GROUP + tile.n) + copied) / _READ
     arrives = tile.bytes * tile.k * (tile.m / min(s.taps, 3) + tile.n) / DEVICE_BYTES
-    copies = (tile.k * tile.m / 4 + tile.k * tile.n / 8) / 32
+    image = tile.k * tile.m / depth.wide * (_FLAT / _CHUNK if depth.flat else 1)
+    copies = (image + tile.k * tile.n * tile.bytes / 16) / 32
     issued = copies * _CHUNK / 4
     busy = max(multiplies, reached, arrives, issued)
     alone = _STEP + max(multiplies, issued)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import ClassVar
 
-from tenon.machine.kernel_ir.build import Builder
+from tenon.machine.kernel_ir.build import Builder, Tensor
 from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernels import group_tiles, integer_tiled
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_copies import Store
 from tenon.machine.kernels.group_tiles import Depth, about, batched, in_words, name_of, sums_shape
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.machine import Machine
@@ -38,8 +39,12 @@ class WordTile(StagedTile):
 
 def supported(s: Conv, machine: Machine) -> bool:
     """Whether a layer can be computed so, if its weights have the zero point 0: bytes in blocks of one word."""
-    able = integer_tiled.supported(s, machine) and s.x.block == 4 and not batched(s)
-    return able and machine.has(OPERATIONS[s.x.dtype])
+    return in_one_word(s, machine) and machine.has(OPERATIONS[s.x.dtype])
+
+
+def in_one_word(s: Conv, machine: Machine) -> bool:
+    """Whether a matrix unit can multiply a layer's words of four channels, if it has the instruction."""
+    return integer_tiled.supported(s, machine) and s.x.block == 4 and not batched(s)
 
 
 def pack(weights: Array, s: IntegerConv, tile: WordTile) -> Array:
@@ -51,9 +56,17 @@ def pack(weights: Array, s: IntegerConv, tile: WordTile) -> Array:
 def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
     """Parameters: x, weights as ``pack`` returns them, bias (padded), rows of factors, mask when ``conv.clear``,
     operands, y; with splits only x, weights and the sums in i32 [splits, channels / 4, positions, 4]."""
+    k, operands, into = begun("integer_tensor", s, tile)
+    c, fill = in_words(s.conv), integer_tiled.repeated(s.fill)
+    add_products(k, c, tile, UNITS[s.conv.x.dtype], operands, into, staged=True, fill=fill)
+    return k.done()
+
+
+def begun(name: str, s: IntegerConv, tile: StagedTile) -> tuple[Builder, tuple[Tensor, Tensor], Store | Tensor]:
+    """A kernel whose name begins so, its image and weights in words, and what takes sums."""
     assert not s.weight_zero
     c = in_words(s.conv)
-    k = Builder(f"integer_tensor_{name_of(s.conv)}", f"{about(s.conv, tile, 'warp')}, in integers")
+    k = Builder(f"{name}_{name_of(s.conv)}", f"{about(s.conv, tile, 'warp')}, in integers")
     x = k.param("x", *c.x.shape, dtype=I32)
     w = k.param("w", -(-c.padded // tile.n), Depth.of(c, tile.k).steps, tile.k * tile.n, dtype=I32)
     into = (
@@ -61,5 +74,4 @@ def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
         if tile.splits > 1
         else partial(integer_tiled.store, IntegerEnds.params(k, s, y_words=integer_tiled.by_words(s.conv)))
     )
-    add_products(k, c, tile, UNITS[s.conv.x.dtype], (x, w), into, staged=True, fill=integer_tiled.repeated(s.fill))
-    return k.done()
+    return k, (x, w), into

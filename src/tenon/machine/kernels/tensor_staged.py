@@ -59,8 +59,8 @@ M, N, K = 16, 8, 16
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """An instruction of ``k`` elements in a row, ``each`` of them in eight bytes, whose sums are ``sums``; ``product``
-    adds the product of two elements to a sum."""
+    """An instruction of ``k`` elements in a row, ``each`` of them side by side in shared memory (eight bytes for
+    instructions of a warp), whose sums are ``sums``; ``product`` adds the product of two elements to a sum."""
 
     operation: str
     k: int
@@ -69,12 +69,12 @@ class MatrixUnit:
     product: Callable[[Expr, Expr, Expr], Expr]
 
 
-def _added(total: Expr, left: Expr, right: Expr) -> Expr:
+def added(total: Expr, left: Expr, right: Expr) -> Expr:
     return total + loaded(left) * loaded(right)
 
 
 OPERATIONS = {DType.F16: "mma_f16_k16", DType.BF16: "mma_bf16_k16"}
-UNITS = {dtype: MatrixUnit(name, K, 4, F32, _added) for dtype, name in OPERATIONS.items()}
+UNITS = {dtype: MatrixUnit(name, K, 4, F32, added) for dtype, name in OPERATIONS.items()}
 _APART = 4
 """Positions past a row of the image in shared memory, by which threads that load four rows reach all banks."""
 _BETWEEN = 2

@@ -6,7 +6,7 @@ from tenon.machine.isa.base import ProductUnit
 from tenon.machine.isa.byte_products import DOT4, DOT4_SIGNED
 from tenon.machine.isa.cooperative_matrices import MATRIX_F16
 from tenon.machine.isa.tensor_cores import MMA_BF16_K16, MMA_F16, MMA_F16_K16, MMA_I8_K32, MMA_U8_K32
-from tenon.machine.isa.warpgroups import WGMMA_BF16, WGMMA_F16
+from tenon.machine.isa.warpgroups import WGMMA_BF16, WGMMA_F16, WGMMA_I8, WGMMA_U8
 from tenon.machine.kernel_ir.spaces import SHARED, Launch, MemorySpace
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.targets.base import Group, Host, Target
@@ -109,6 +109,8 @@ TARGETS = (
         *_AMPERE,
         WGMMA_F16,
         WGMMA_BF16,
+        WGMMA_I8,
+        WGMMA_U8,
         backend="cuda",
     ),
     # The least that WebGPU asks of an adapter.
