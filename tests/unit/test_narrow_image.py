@@ -1,4 +1,4 @@
-"""Images of three channels on devices: stored in blocks of 16-bit floats, and read so by first convolutions."""
+"""Images of three channels on devices: stored in blocks of 16-bit floats or of bytes, and read so by convolutions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.narrow_image import narrow_image, reads_blocks
+from tenon.machine.kernels.quantize import quantize_words
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.types import F32, DType
 from tenon.network.ops.conv import Conv
 from tenon.network.ops.convert import Cast
+from tenon.network.ops.quantize import QuantizeLinear
 
 BLOCKS = replace(
     MACHINES["lanes1"],
@@ -31,17 +33,33 @@ BLOCKS = replace(
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-@pytest.mark.parametrize("channels", [3, 4])
-def test_planes_become_blocks(dtype: DType, channels: int) -> None:
-    x = Image(2, channels, 5, 7)
-    y = Image(2, channels, 5, 7, 4, dtype=dtype)
-    values = np.random.default_rng(0).standard_normal((2, channels, 5, 7)).astype(np.float32)
-    result = np.full(2 * 5 * 7 * 4, 7, dtype.numpy)
+@pytest.mark.parametrize(("channels", "width"), [(3, 7), (4, 7), (3, 8)])
+def test_planes_become_blocks(dtype: DType, channels: int, width: int) -> None:
+    """Four positions of an item at a time, where rows have so many."""
+    x = Image(2, channels, 5, width)
+    y = Image(2, channels, 5, width, 4, dtype=dtype)
+    values = np.random.default_rng(0).standard_normal((2, channels, 5, width)).astype(np.float32)
+    result = np.full(2 * 5 * width * 4, 7, dtype.numpy)
     kernel = narrow_image(x, y)
     interpret(kernel, [values.reshape(-1), result if dtype is DType.F16 else result.view(np.uint16)])
-    expected = np.zeros((2, 5, 7, 4), dtype.numpy)
+    expected = np.zeros((2, 5, width, 4), dtype.numpy)
     expected[..., :channels] = values.transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(result.reshape(expected.shape).astype(np.float32), expected.astype(np.float32))
+    assert prove(kernel) > 0
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(DType.I8, -7), (DType.U8, 0)])
+@pytest.mark.parametrize("width", [7, 8])
+def test_planes_become_words(width: int, dtype: DType, zero: int) -> None:
+    x, y = Image(2, 3, 5, width), Image(2, 3, 5, width, 4, dtype=dtype)
+    values = np.random.default_rng(0).standard_normal((2, 3, 5, width)).astype(np.float32)
+    step, point = np.array([0.02], np.float32), np.array([zero], dtype.numpy)
+    result = np.full(2 * 5 * width, 7, np.int32)
+    kernel = quantize_words(x, y, True, QuantizeLinear(dtype.value).scalar)
+    interpret(kernel, [values.reshape(-1), step, point, result])
+    expected = np.zeros((2, 5, width, 4), dtype.numpy)
+    expected[..., :3] = QuantizeLinear(dtype.value).reference(values, step, point).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(result.view(dtype.numpy).reshape(expected.shape), expected)
     assert prove(kernel) > 0
 
 
