@@ -11,7 +11,7 @@ from tenon.machine.kernel_ir.build import Builder
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Type, cast, maximum, minimum, op, select
 from tenon.machine.kernels.group_rows import GroupRow, by_groups, threads_of
-from tenon.machine.kernels.image import Image
+from tenon.machine.kernels.image import Epilogue, Image, identity
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.pool import UNROLLED, Segment
@@ -25,7 +25,7 @@ class IntegerPool:
 
     Without ``requantize`` it is divided by the count, halves away from zero, and clamped between ``low`` and ``high``.
     With it, ``x_zero`` is subtracted from every element, and the sum times the factor that ``factors`` are the rows of,
-    for "float" divided by the count, is requantised.
+    for "float" divided by the count, is requantised.  ``epilogue`` is applied to the integer of type ``dtype``.
     """
 
     x: Image
@@ -35,10 +35,12 @@ class IntegerPool:
     dilation: tuple[int, int]
     low: int
     high: int
+    dtype: DType
     x_zero: int = 0
     requantize: Requantize | None = None
     factors: tuple[float | int, ...] = ()
     clear: bool = False
+    epilogue: Epilogue = identity
 
     @property
     def whole(self) -> bool:
@@ -49,11 +51,21 @@ class IntegerPool:
         )
 
     def result(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
-        """An element from the sum of ``taps`` elements of x."""
+        """An element of y from the sum of ``taps`` elements of x."""
+        return self.epilogue(self.integer(total, taps, count, machine))
+
+    def cleared(self, value: Expr, mask: Expr) -> Expr:
+        """An element of y, zero where ``mask`` is."""
+        if value.type.dtype.is_float:
+            return select(mask, value, 0.0)
+        return cast(select(mask, cast(value, I32), 0), value.type.dtype)
+
+    def integer(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
+        """What ``epilogue`` is applied to, from the sum of ``taps`` elements of x."""
         if self.requantize is None:
             half = select(op("less", total, 0), -(count // 2), count // 2)
             mean = op("div", total + half, count)
-            return cast(minimum(maximum(mean, self.low), self.high), self.y.dtype)
+            return cast(minimum(maximum(mean, self.low), self.high), self.dtype)
         total = total - self.x_zero * taps
         if machine.rounds_in_integers and self.requantize.rounding == "float":
             factor = np.array([self.factors[0] / count], np.float32)
@@ -96,7 +108,7 @@ def integer_pool(s: IntegerPool, machine: Machine) -> Kernel:
                         acc[0] = acc[0] + cast(x.vec(lanes)[s.x.place(n, channel, row, col, lanes)], I32)
                     value = s.result(acc[0], rows.taps * cols.taps, int(rows.weight * cols.weight), machine)
                     if m is not None:
-                        value = cast(select(m.vec(lanes)[c], cast(value, I32), 0), value.type.dtype)
+                        value = s.cleared(value, m.vec(lanes)[c])
                     y.vec(lanes)[s.y.place(n, channel, i + rows.first, j + cols.first, lanes)] = value
     return k.done()
 
@@ -127,6 +139,6 @@ def _plane_groups(s: IntegerPool, machine: Machine) -> Kernel:
             with k.when(*row.first(x.block)):
                 value = s.result(total, rows.taps * cols.taps, int(rows.weight * cols.weight), machine)
                 if m is not None:
-                    value = cast(select(m[b * y.block + row.lane], cast(value, I32), 0), value.type.dtype)
+                    value = s.cleared(value, m[b * y.block + row.lane])
                 target[n, b, y.top, y.left, row.lane] = value
     return k.done()

@@ -69,7 +69,13 @@ class IntegerAveragePool(Operator):
     fixed: Fixed = (0, 0)
     quantised: ClassVar[bool] = True
     arity: ClassVar[tuple[int, int]] = (1, 1)
+    fusable: ClassVar[bool] = True
     accuracy: ClassVar[ErrorBound] = ErrorBound.EXACT
+
+    @property
+    def takes_epilogue(self) -> bool:
+        """Only that of ``passes.real_results``."""
+        return False
 
     def zero_points(self) -> tuple[int | None]:
         return (None if self.rounding == "away" else self.x_zero,)
@@ -130,7 +136,7 @@ class IntegerAveragePool(Operator):
 
     def layouts(self, site: Site) -> Layouts:
         layout = Layout(site.machine.block, ((0, 0),) * (site.output.rank - 2))
-        return Layouts((layout,), (layout,))
+        return Layouts((layout, *[None] * (len(site.inputs) - 1)), (layout,))
 
     def lower(self, site: Site) -> list[Step]:
         axes = self.axes(site.input(0).dims)
@@ -148,10 +154,12 @@ class IntegerAveragePool(Operator):
             planar(tuple(a.dilation for a in axes), 1),
             self.low,
             self.high,
+            DType(self.to),
             self.x_zero,
             kernel,
             given,
             clear,
+            site.epilogue,
         )
         mask: list[Arg] = [Weights(padding_mask(site.output))] if clear else []
         return [Step(integer_pool(s, site.machine), (Input(0), *mask, Output()))]
