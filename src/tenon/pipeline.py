@@ -66,7 +66,6 @@ from tenon.network.passes.separable import separable
 from tenon.network.passes.size_classes import by_class, chosen_by_size, shapes_by_class
 from tenon.network.passes.sound_features import compile_features_in
 from tenon.network.passes.states import with_states
-from tenon.network.passes.unsigned import pays, without_signs
 from tenon.network.passes.weight_format import StoredWeights
 from tenon.options import Emit, OptionKeywords, Options, with_options
 from tenon.runtime.answers.description import described_head, is_answer, renamed_outputs, written_head
@@ -533,9 +532,7 @@ def _optimised(
     mixed = is_quantised(graph) and states_f16(graph)  # in which other products are in floats for a reason
     arithmetic = compilation.arithmetic_of(given)
     if arithmetic != "float":
-        if pays(compilation.setting.machine):
-            stages.passed("unsigned", graph, without_signs(graph, arithmetic))
-        kept = to_integers(graph, arithmetic, stages.log)
+        kept = to_integers(graph, arithmetic, stages.log, compilation.setting.machine)
         for problem in kept:
             stages.log(f"integers declines {problem.where}: {problem.what}")
         stages.passed("integers", graph, int(is_quantised(graph)))

@@ -37,30 +37,31 @@ NAMES = [
 ]
 
 
-def dequantised(name: str, scale: Array, zero: Array) -> tuple[Graph, list[Array]]:
-    """An operator case whose result is dequantised, and its inputs."""
+def dequantised(name: str, scale: Array, zero: Array) -> tuple[Graph, Array]:
+    """An operator case whose result is dequantised, and its image or rows."""
     operator, _, label = name.partition("::")
     case = next(c for c in LOWERED.values() if (c.op.name, c.label) == (operator, label))
-    graph, arrays = Graph("net"), list(case.arrays())
-    x = graph.add_input("x", tensor(DType.of(arrays[0].dtype), *arrays[0].shape))
-    rest = [None if a is None else graph.constant(f"c{i}", a) for i, a in enumerate(arrays[1:])]
+    graph, (image, *arrays) = Graph("net"), case.arrays()
+    assert image is not None
+    x = graph.add_input("x", tensor(DType.of(image.dtype), *image.shape))
+    rest = [None if a is None else graph.constant(f"c{i}", a) for i, a in enumerate(arrays)]
     y = graph.add(case.op, [x, *rest], ["y"]).output
     numbers = [graph.constant("scale", scale), graph.constant("zero", zero)]
     graph.outputs = [graph.add(DequantizeLinear(), [y, *numbers], ["z"]).output]
-    return graph, arrays
+    return graph, image
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_operator_gives_the_same_numbers(name: str) -> None:
     scale, zero = np.array(0.25, np.float32), np.array(-3, np.int8)
-    graph, arrays = dequantised(name, scale, zero)
-    expected = evaluate(graph, {"x": arrays[0]})["z"]
+    graph, x = dequantised(name, scale, zero)
+    expected = evaluate(graph, {"x": x})["z"]
     assert run_pass(graph, REAL_RESULTS, verify=True) == 1
     (node,) = graph
     assert isinstance(node.op, Fused)
     assert isinstance(node.op, Operator)
     assert node.output.type.dtype is F32
-    np.testing.assert_array_equal(evaluate(graph, {"x": arrays[0]})["z"], expected)
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})["z"], expected)
     kernels: list[Kernel] = []
 
     def execute(kernel: Kernel, operands: list[Array]) -> None:
@@ -68,7 +69,7 @@ def test_one_operator_gives_the_same_numbers(name: str) -> None:
         kernels.append(kernel)
         interpret(kernel, operands)
 
-    values = [None if v is None else arrays[0] if not v.constant else v.array for v in node.inputs]
+    values = [None if v is None else x if not v.constant else v.array for v in node.inputs]
     constant = tuple(range(1, len(values)))
     for blocked in (False, True):
         (got,) = run_lowered(node.op, values, GPU, constant, Ask(blocked=blocked, surplus=1), execute)

@@ -23,7 +23,7 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import sums_shape
+from tenon.machine.kernels.group_tiles import in_rows_of_taps, sums_shape
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tensor_staged import StagedTile, pack, tensor_staged
 from tenon.machine.kernels.tensor_warpgroups import WarpgroupTile, tensor_warpgroups
@@ -69,6 +69,8 @@ CASES = {
     "cluster": (convolution((64, 20), (6, 6)), StagedTile(32, 32, 16, 16, 16, 2, 2, 1)),
     "first_layer": (convolution((3, 16), (9, 9), 3, 2, block=1), StagedTile(32, 16, 16, 32, 16, 1, 2)),
     "taps_of_a_block": (convolution((4, 16), (9, 9), 7, 2), StagedTile(32, 16, 32, 32, 16, 1, 3)),
+    "rows_of_taps": (in_rows_of_taps(convolution((4, 16), (9, 8), 7, 2)), StagedTile(32, 16, 32, 32, 16, 1, 3)),
+    "groups_of_rows_of_taps": (in_rows_of_taps(convolution((4, 24), (7, 9), 3, 2)), WarpgroupTile(64, 32, 16, 16, 32)),
     "groups_of_taps": (convolution((4, 24), (8, 9), 5, 2), WarpgroupTile(64, 32, 32, 16, 32, 1, 3)),
     "rows": (
         replace(convolution((40, 24), (1, 35), block=40), y=Image(1, 24, 1, 35, 24)),
@@ -101,7 +103,7 @@ def test_results(name: str) -> None:
     s, tile = CASES[name]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((s.x.n, s.x.channels, s.x.h, s.x.w)).astype(s.x.dtype.numpy).astype(np.float32)
-    shape = (s.y.channels, s.x.channels, *s.kernel)
+    shape = (s.y.channels, s.x.channels, s.kernel[0], s.kernel[0])
     weights = (rng.standard_normal(shape) / 16).astype(s.weights.numpy).astype(np.float32)
     bias = np.zeros(s.padded, np.float32)
     bias[: s.y.channels] = rng.standard_normal(s.y.channels)
@@ -131,6 +133,13 @@ def test_results(name: str) -> None:
 def test_the_second_check_accepts_what_is_proved() -> None:
     """It evaluates every iteration, so that it is for a small kernel."""
     assert check(show(tensor_staged(convolution((32, 12), (3, 4)), StagedTile(32, 16, 16, 32, 16, 1, 2)))) > 0
+
+
+def test_rows_of_taps() -> None:
+    """Kernels of images of one group get columns of zeros up to a power of two, where few are added."""
+    for kernel, columns in ((7, 8), (3, 4), (5, 5), (4, 4), (1, 1)):
+        assert in_rows_of_taps(convolution((4, 8), (9, 9), kernel)).kernel == (kernel, columns)
+    assert in_rows_of_taps(convolution((8, 8), (9, 9), 7)).kernel == (7, 7)
 
 
 def instructions(body: tuple[Stmt, ...]) -> Iterator[Instruction]:

@@ -15,7 +15,7 @@ from tenon.machine.isa.tensor_cores import MMA_U8_K32
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.network.graph.graph import Graph
 from tenon.network.graph.types import DType
-from tenon.network.passes.unsigned import pays, without_signs
+from tenon.network.passes.integers.unsigned import pays, without_signs
 from tenon.options import Arithmetic
 
 INTEGERS = tuple(each for each in get_args(Arithmetic) if each not in ("auto", "float"))

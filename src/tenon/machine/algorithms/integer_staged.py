@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms import tensor_warpgroups
@@ -28,7 +28,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import integer_warpgroups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, in_words, sums_shape
+from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, in_words, sums_shape
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_staged import WordTile, integer_staged, pack, supported
 from tenon.machine.kernels.integer_tiled import joined_parts
@@ -58,7 +58,7 @@ class IntegerStaged(IntegerTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        tiles = ranked(in_words(problem[0].flattened()), machine, WordTile)
+        tiles = ranked(in_words(in_rows_of_taps(problem[0].flattened())), machine, WordTile)
         return [cls(tile) for tile in tiles if not tile.cluster][:count]
 
     @classmethod
@@ -81,7 +81,7 @@ class IntegerStaged(IntegerTiled):
         return integer_staged(s, self.tile)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s, tile = in_words(problem[0].flattened()), self.tile
+        s, tile = in_words(in_rows_of_taps(problem[0].flattened())), self.tile
         assert machine.launch is not None
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
         return Cost(self.cycles(s, machine.launch) / DEVICE_CYCLES, 4 * words)
@@ -91,6 +91,7 @@ class IntegerStaged(IntegerTiled):
         s = described(stage)
         if s.weight_zero:
             return IntegerTiled.candidates(problem, machine, Limits(), 1)[0].lower(problem, stages, machine)
+        s = replace(s, conv=in_rows_of_taps(s.conv))
         packed, ends = Weights(self.packed(stage.constant, s)), (*stage.operands, Output())
         kernel = self.kernel(s)
         if tile.splits == 1:
@@ -111,7 +112,7 @@ class IntegerWarpgroups(IntegerStaged):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        tiles = tensor_warpgroups.ranked(in_words(problem[0].flattened()), machine, WordGroupTile)
+        tiles = tensor_warpgroups.ranked(in_words(in_rows_of_taps(problem[0].flattened())), machine, WordGroupTile)
         return [cls(tile) for tile in tiles[:count]]
 
     def cycles(self, s: Conv, launch: Launch) -> float:

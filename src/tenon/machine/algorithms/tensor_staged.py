@@ -28,7 +28,7 @@ from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, positions, wide
+from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, positions, wide
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile
@@ -68,7 +68,11 @@ class TensorStaged(TensorTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in ranked(problem[0].flattened(), machine)[:count]]
+        return [cls(tile) for tile in ranked(cls.arranged(problem[0]), machine)[:count]]
+
+    @classmethod
+    def arranged(cls, s: Conv) -> Conv:
+        return in_rows_of_taps(s.flattened())
 
     def packed(self, weights: Array, s: Conv) -> Array:
         assert isinstance(self.tile, StagedTile)
@@ -79,7 +83,7 @@ class TensorStaged(TensorTiled):
         return tensor_staged(s, self.tile)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s, tile = problem[0].flattened(), self.tile
+        s, tile = self.arranged(problem[0]), self.tile
         assert machine.launch is not None
         assert isinstance(tile, StagedTile)
         channels = -(-s.padded // tile.n) * tile.n
@@ -144,7 +148,7 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     arrives = tile.k * tile.bytes * (tile.m / again + tile.n) / DEVICE_BYTES
     copied = 0 if image.issued else tile.k * tile.m / depth.wide
     copies = (
-        copied * (_FLAT / _CHUNK if depth.flat and is_staged(s) else 1) + tile.k * tile.n * tile.bytes / 16
+        copied * (_FLAT / _CHUNK if divides(s, depth) and is_staged(s) else 1) + tile.k * tile.n * tile.bytes / 16
     ) / tile.threads
     issued = warps * copies * _CHUNK / 4
     busy = max(multiplies, loads, arrives) + issued + image.issued

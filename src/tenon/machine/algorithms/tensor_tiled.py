@@ -51,6 +51,11 @@ class TensorTiled(Tiled):
     def of_numbers(cls, numbers: Mapping[str, int]) -> Self:
         return cls(cls.shape(**{field.name: numbers[field.name] for field in fields(cls.shape)}))
 
+    @classmethod
+    def arranged(cls, s: Conv) -> Conv:
+        """A layer as it is computed."""
+        return s.flattened()
+
     def packed(self, weights: Array, s: Conv) -> Array:
         """The weights as ``kernel`` reads them."""
         assert isinstance(self.tile, WarpTile)
@@ -71,7 +76,7 @@ class TensorTiled(Tiled):
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
         (stage,), tile = stages, self.tile
         assert isinstance(tile, WarpTile)
-        s = stage.conv.flattened()
+        s = self.arranged(stage.conv)
         packed = Weights(self.packed(stage.constant, s))
         ends = (*stage.epilogue_args(), Output())
         if tile.in_one_launch:

@@ -20,7 +20,7 @@ from tenon.machine.isa.warpgroups import COLUMNS, WGMMA_BF16, WGMMA_F16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, positions
+from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, positions
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import M
 from tenon.machine.kernels.tensor_tiled import WarpTile
@@ -65,7 +65,11 @@ class TensorWarpgroups(TensorTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        return [cls(tile) for tile in ranked(problem[0].flattened(), machine, WarpgroupTile)[:count]]
+        return [cls(tile) for tile in ranked(cls.arranged(problem[0]), machine, WarpgroupTile)[:count]]
+
+    @classmethod
+    def arranged(cls, s: Conv) -> Conv:
+        return in_rows_of_taps(s.flattened())
 
     def packed(self, weights: Array, s: Conv) -> Array:
         assert isinstance(self.tile, WarpgroupTile)
@@ -76,7 +80,7 @@ class TensorWarpgroups(TensorTiled):
         return tensor_warpgroups(s, self.tile)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s, tile = problem[0].flattened(), self.tile
+        s, tile = self.arranged(problem[0]), self.tile
         assert machine.launch is not None
         assert isinstance(tile, WarpgroupTile)
         channels = -(-s.padded // tile.n) * tile.n
@@ -122,7 +126,7 @@ def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     groups, copied = tile.m // GROUP, tile.bytes * tile.k * (tile.m + tile.n)
     reached = (groups * tile.bytes * tile.k * (GROUP + tile.n) + copied) / _READ
     arrives = tile.bytes * tile.k * (tile.m / min(s.taps, 3) + tile.n) / DEVICE_BYTES
-    image = tile.k * tile.m / depth.wide * (_FLAT / _CHUNK if depth.flat else 1)
+    image = tile.k * tile.m / depth.wide * (_FLAT / _CHUNK if divides(s, depth) else 1)
     copies = (image + tile.k * tile.n * tile.bytes / 16) / 32
     issued = copies * _CHUNK / 4
     busy = max(multiplies, reached, arrives, issued)

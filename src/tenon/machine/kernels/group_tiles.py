@@ -110,6 +110,19 @@ def in_words(s: Conv) -> Conv:
     return replace(s, x=x, weights=I32)
 
 
+def in_rows_of_taps(s: Conv) -> Conv:
+    """The same with columns of zero weights behind the kernel, up to a power of two, where a position is one group of
+    four elements and few are added: threads then find a tap's row and column without a division."""
+    width = 1 << (s.kernel[1] - 1).bit_length()
+    single = s.x.blocks == 1 and s.x.block == 4 and s.groups == 1
+    return replace(s, kernel=(s.kernel[0], width)) if single and 3 * width <= 4 * s.kernel[1] else s
+
+
+def divides(s: Conv, depth: Depth) -> bool:
+    """Whether each element that is copied has a tap of its own, whose row and column a thread finds by divisions."""
+    return depth.flat and bool(s.kernel[1] & (s.kernel[1] - 1))
+
+
 def batched(s: Conv) -> bool:
     """Whether each image has blocks of its own, because it has weights of its own or comes from another image."""
     return not s.packed or s.batches != ((s.y.n, 1, 1),)
@@ -121,7 +134,10 @@ def matrices(s: Conv) -> int:
 
 
 def pack(weights: Array, s: Conv, tile: GroupTile, fill: int = 0) -> Array:
-    """[blocks of channels][steps][k * n] from [channels out, elements in, kh, kw], ``fill`` past the last of each."""
+    """[blocks of channels][steps][k * n] from [channels out, elements in, kh, kw], ``fill`` past the last of each, and
+    in columns that ``in_rows_of_taps`` adds."""
+    more = s.kernel[1] - weights.shape[3]
+    weights = np.pad(weights, ((0, 0), (0, 0), (0, 0), (0, more)), constant_values=fill)
     depth, out = Depth.of(s, tile.k), -(-s.padded // tile.n) * tile.n
     if depth.flat:
         flat = np.full((depth.steps * tile.k, out), fill, weights.dtype)

@@ -27,8 +27,9 @@ _NEEDED = {
 """The least that words of kernels need."""
 
 _OF_ONE = "wgmma."
-"""A word of kernels for GPUs of one compute capability, which is not part of newer ones, and its version of PTX."""
-_VERSION_OF_ONE = "8.0"
+"""A word of kernels for GPUs of one compute capability, which is not part of newer ones."""
+_VERSIONS_OF_ONE = {"k32.s32.u8": "8.4", _OF_ONE: "8.0"}
+"""Their versions of PTX by what they contain, the newest first: bytes without a sign by those with one came later."""
 
 _HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'
 """A hint to the driver's compiler that only newer versions know."""
@@ -53,7 +54,8 @@ def ptx(text: str) -> str:
         if library.nvrtcCompileProgram(program, len(options), given):
             report = _text(library, program, "ProgramLog").strip()
             raise ToolchainError(f"NVRTC refuses the kernels: {report}")
-        return older(_text(library, program, "PTX"), _VERSION_OF_ONE if of_one else VERSIONS[capability])
+        of_words = (version for word, version in _VERSIONS_OF_ONE.items() if word in text)
+        return older(_text(library, program, "PTX"), next(of_words, VERSIONS[capability]))
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 

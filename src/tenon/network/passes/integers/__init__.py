@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from tenon.errors import Problem
+from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Graph, Value
 from tenon.network.ops.activation import PRelu
 from tenon.network.ops.pointwise import Add, Div, Mul, Sub
@@ -31,6 +32,7 @@ from tenon.network.passes.integers.products import product
 from tenon.network.passes.integers.quotients import divide, log_softmax
 from tenon.network.passes.integers.same_operand import same_operand_rules
 from tenon.network.passes.integers.splits import slice_quantised
+from tenon.network.passes.integers.unsigned import pays, without_signs
 from tenon.network.passes.patterns import IsOp
 from tenon.network.passes.site import why_not_compiled
 from tenon.options import Arithmetic
@@ -65,16 +67,21 @@ PAIRS = (Add, Div, Mul, PRelu, Sub)
 """Operators of two tensors that TFLite rounds in steps, also those with a constant, or of one tensor."""
 
 
-def to_integers(graph: Graph, arithmetic: Arithmetic, log: Log = silent) -> list[Problem]:
+def to_integers(
+    graph: Graph, arithmetic: Arithmetic, log: Log = silent, machine: Machine | None = None
+) -> list[Problem]:
     """Rewrite ``graph`` and the bodies in it in place; returns what stays in float, with reasons.  ``log`` gets a line
-    per rule that declines."""
-    inside = [problem for node in graph for body in node.bodies for problem in to_integers(body, arithmetic, log)]
+    per rule that declines; ``machine`` says which types of integers it prefers."""
+    bodies = [body for node in graph for body in node.bodies]
+    inside = [problem for body in bodies for problem in to_integers(body, arithmetic, log, machine)]
     left: dict[int, Problem] = {}
     rule = Rule("integers", IsOp("QuantizeLinear"), partial(_converted, arithmetic=arithmetic, left=left))
     if not is_quantised(graph):
         return []
     apply(graph, [Rule("choice", IsOp("ArithmeticChoice"), partial(_chosen, arithmetic=arithmetic))], silent)
     slice_quantised(graph)
+    if machine is not None and pays(machine):
+        without_signs(graph, arithmetic)
     apply(graph, [rule, *map(_compiled, comparison_rules(arithmetic))], log)
     apply(graph, [_compiled(each) for each in same_operand_rules()], log)
     apply(graph, [_compiled(each) for each in float_result_rules()], log)

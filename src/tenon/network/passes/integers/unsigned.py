@@ -36,9 +36,8 @@ def pays(machine: Machine) -> bool:
 
 
 def without_signs(graph: Graph, arithmetic: Arithmetic) -> int:
-    """Change a quantised graph, whose integers are between QuantizeLinear and DequantizeLinear, and the bodies in it in
-    place; returns how many tensors have become u8."""
-    count = sum(without_signs(body, arithmetic) for node in graph for body in node.bodies)
+    """Change a quantised graph, whose integers are between QuantizeLinear and DequantizeLinear, in place; returns how
+    many tensors have become u8."""
     cores = _CORES - _APART if arithmetic == "litert" else _CORES
     chosen = {id(node): node for node in graph if _convertible(node, graph, cores)}
     while left := [key for key, node in chosen.items() if not _together(node, chosen)]:
@@ -47,7 +46,7 @@ def without_signs(graph: Graph, arithmetic: Arithmetic) -> int:
     names = Names(graph)
     for node in chosen.values():
         _convert(graph, node, names)
-    return count + len(chosen)
+    return len(chosen)
 
 
 def _zero(node: Node) -> Value | None:
