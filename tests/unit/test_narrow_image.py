@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,32 +34,39 @@ BLOCKS = replace(
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-@pytest.mark.parametrize(("channels", "width"), [(3, 7), (4, 7), (3, 8)])
-def test_planes_become_blocks(dtype: DType, channels: int, width: int) -> None:
-    """Four positions of an item at a time, where rows have so many."""
+@pytest.mark.parametrize(("channels", "width", "halo"), [(3, 7, 0), (4, 7, 0), (3, 8, 0), (3, 6, 1), (3, 5, 1)])
+def test_planes_become_blocks(dtype: DType, channels: int, width: int, halo: int) -> None:
+    """Four positions of an item at a time, where rows have so many; zeros in the halo."""
     x = Image(2, channels, 5, width)
-    y = Image(2, channels, 5, width, 4, dtype=dtype)
+    y = Image(2, channels, 5, width, 4, halo, halo, halo, halo, dtype=dtype)
     values = np.random.default_rng(0).standard_normal((2, channels, 5, width)).astype(np.float32)
-    result = np.full(2 * 5 * width * 4, 7, dtype.numpy)
+    around = np.pad(values, ((0, 0), (0, 0), (halo, halo), (halo, halo)))
+    result = np.full(around.size // channels * 4, 7, dtype.numpy)
     kernel = narrow_image(x, y)
     interpret(kernel, [values.reshape(-1), result if dtype is DType.F16 else result.view(np.uint16)])
-    expected = np.zeros((2, 5, width, 4), dtype.numpy)
-    expected[..., :channels] = values.transpose(0, 2, 3, 1)
+    expected = np.zeros((*around.transpose(0, 2, 3, 1).shape[:3], 4), dtype.numpy)
+    expected[..., :channels] = around.transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(result.reshape(expected.shape).astype(np.float32), expected.astype(np.float32))
     assert prove(kernel) > 0
 
 
 @pytest.mark.parametrize(("dtype", "zero"), [(DType.I8, -7), (DType.U8, 0)])
 @pytest.mark.parametrize("width", [7, 8])
-def test_planes_become_words(width: int, dtype: DType, zero: int) -> None:
-    x, y = Image(2, 3, 5, width), Image(2, 3, 5, width, 4, dtype=dtype)
+@pytest.mark.parametrize("halo", [False, True])
+def test_planes_become_words(width: int, halo: bool, dtype: DType, zero: int) -> None:
+    """The halo holds the zero point, a zero of each channel that there is."""
+    sides = (2, 1, 3, 2) if halo else (0, 0, 0, 0)
+    top, bottom, left, right = sides
+    x, y = Image(2, 3, 5, width), Image(2, 3, 5, width, 4, *sides, dtype=dtype)
     values = np.random.default_rng(0).standard_normal((2, 3, 5, width)).astype(np.float32)
     step, point = np.array([0.02], np.float32), np.array([zero], dtype.numpy)
-    result = np.full(2 * 5 * width, 7, np.int32)
-    kernel = quantize_words(x, y, True, QuantizeLinear(dtype.value).scalar)
+    extents = 2, top + 5 + bottom, left + width + right, 4
+    result = np.full(math.prod(extents) // 4, 7, np.int32)
+    kernel = quantize_words(x, y, True, QuantizeLinear(dtype.value).scalar, around=True)
     interpret(kernel, [values.reshape(-1), step, point, result])
-    expected = np.zeros((2, 5, width, 4), dtype.numpy)
-    expected[..., :3] = QuantizeLinear(dtype.value).reference(values, step, point).transpose(0, 2, 3, 1)
+    expected = np.zeros(extents, dtype.numpy)
+    around = np.pad(values, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    expected[..., :3] = QuantizeLinear(dtype.value).reference(around, step, point).transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(result.view(dtype.numpy).reshape(expected.shape), expected)
     assert prove(kernel) > 0
 

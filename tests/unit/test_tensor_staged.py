@@ -23,7 +23,7 @@ from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import in_rows_of_taps, sums_shape
+from tenon.machine.kernels.group_tiles import in_rows_of_taps, sums_shape, with_halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.tensor_staged import StagedTile, pack, tensor_staged
 from tenon.machine.kernels.tensor_warpgroups import WarpgroupTile, tensor_warpgroups
@@ -31,7 +31,7 @@ from tenon.machine.kernels.tensor_warpgroups import pack as pack_groups
 from tenon.machine.kernels.tiled import joined_parts
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import F32, DType
+from tenon.network.graph.types import F32, DType, Layout
 from tenon.network.ops.conv import Conv as Operator
 
 GPU = replace(
@@ -85,7 +85,26 @@ CASES = {
 }
 
 
+def haloed(s: Conv) -> Conv:
+    """The layer with all that its taps read of the image in memory, as first layers have it."""
+    (top, bottom), (left, right) = with_halo(s, Layout(4, ((0, 0), (0, 0)))).halo
+    return in_rows_of_taps(replace(s, x=replace(s.x, top=top, bottom=bottom, left=left, right=right)))
+
+
+CASES["rows_of_taps_in_memory"] = haloed(convolution((4, 16), (9, 8), 7, 2)), StagedTile(32, 16, 32, 32, 16, 1, 3)
+CASES["groups_in_memory"] = haloed(convolution((4, 24), (7, 9), 3, 2)), WarpgroupTile(64, 32, 16, 16, 32)
+
+
+def test_halos_in_memory_are_part_of_the_image() -> None:
+    s = haloed(convolution((4, 8), (9, 9), 7, 2))
+    assert (s.top, s.left, s.kernel) == (0, 0, (7, 8))
+    assert not any(before or past for before, past in map(s.border, (0, 1)))
+    assert s.x.shape[3] % 4 == 0
+    assert haloed(convolution((8, 8), (9, 9), 3)).top == 1
+
+
 def stored(image: Image, values: Array) -> Array:
+    values = np.pad(values, ((0, 0), (0, 0), (image.top, image.bottom), (image.left, image.right)))
     n, c, h, w = values.shape
     whole = np.zeros((n, image.blocks * image.block, h, w), np.float32)
     whole[:, :c] = values
@@ -108,6 +127,7 @@ def test_results(name: str) -> None:
     bias = np.zeros(s.padded, np.float32)
     bias[: s.y.channels] = rng.standard_normal(s.y.channels)
     expected = Operator(pads=(s.top, s.left) * 2, strides=s.stride).reference(x, weights, bias[: s.y.channels])
+    expected = expected[:, :, : s.y.h, : s.y.w]
     if isinstance(tile, WarpgroupTile):
         kernel, packed = tensor_warpgroups(s, tile), pack_groups(weights, s, tile)
     else:

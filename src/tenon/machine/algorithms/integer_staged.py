@@ -28,7 +28,7 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import integer_warpgroups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, in_words, sums_shape
+from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, in_words, is_narrow, sums_shape, with_halo
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_staged import WordTile, integer_staged, pack, supported
 from tenon.machine.kernels.integer_tiled import joined_parts
@@ -36,6 +36,7 @@ from tenon.machine.kernels.integer_warpgroups import WordGroupTile
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import StagedTile
 from tenon.network.graph.graph import Array
+from tenon.network.graph.types import Layout
 
 
 class IntegerStaged(IntegerTiled):
@@ -79,6 +80,11 @@ class IntegerStaged(IntegerTiled):
         """Parameters: x, weights, what follows the sums, y; where these are in parts only x, weights and the sums."""
         assert isinstance(self.tile, WordTile)
         return integer_staged(s, self.tile)
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """A narrow image has its halo, others none."""
+        own, result = super().layouts(problem, x, y)
+        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = in_words(in_rows_of_taps(problem[0].flattened())), self.tile

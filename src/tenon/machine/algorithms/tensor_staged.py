@@ -28,12 +28,12 @@ from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, positions, wide
+from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, is_narrow, positions, wide, with_halo
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import I32
+from tenon.network.graph.types import I32, Layout
 
 _RATE = 1024.0
 """Products that the tensor cores of a unit add in a cycle, by instructions of 16 x 8 x 16."""
@@ -81,6 +81,11 @@ class TensorStaged(TensorTiled):
     def kernel(self, s: Conv) -> Kernel:
         assert isinstance(self.tile, StagedTile)
         return tensor_staged(s, self.tile)
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """A narrow image has its halo, others none."""
+        own, result = super().layouts(problem, x, y)
+        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = self.arranged(problem[0]), self.tile

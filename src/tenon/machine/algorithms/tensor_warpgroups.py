@@ -20,13 +20,13 @@ from tenon.machine.isa.warpgroups import COLUMNS, WGMMA_BF16, WGMMA_F16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, positions
+from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, is_narrow, positions, with_halo
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import M
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.machine.kernels.tensor_warpgroups import GROUP, WarpgroupTile, pack, supported, tensor_warpgroups
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType
+from tenon.network.graph.types import DType, Layout
 
 _UNITS = {DType.F16: WGMMA_F16.operation, DType.BF16: WGMMA_BF16.operation}
 
@@ -78,6 +78,11 @@ class TensorWarpgroups(TensorTiled):
     def kernel(self, s: Conv) -> Kernel:
         assert isinstance(self.tile, WarpgroupTile)
         return tensor_warpgroups(s, self.tile)
+
+    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
+        """A narrow image has its halo, others none."""
+        own, result = super().layouts(problem, x, y)
+        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = self.arranged(problem[0]), self.tile

@@ -16,7 +16,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.image import Image
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import I32
+from tenon.network.graph.types import I32, Layout
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,51 @@ def in_words(s: Conv) -> Conv:
     return replace(s, x=x, weights=I32)
 
 
+def is_narrow(s: Conv) -> bool:
+    """Whether positions of the image of a layer of several taps are one group of four elements, as in first layers:
+    its halo lies in memory."""
+    return s.x.blocks == 1 and s.x.block == 4 and s.groups == 1 and s.taps > 1
+
+
 def in_rows_of_taps(s: Conv) -> Conv:
     """The same with columns of zero weights behind the kernel, up to a power of two, where a position is one group of
-    four elements and few are added: threads then find a tap's row and column without a division."""
+    four elements and few are added: threads then find a tap's row and column without a division.  What lies beside the
+    image is part of it where it has a halo."""
     width = 1 << (s.kernel[1] - 1).bit_length()
-    single = s.x.blocks == 1 and s.x.block == 4 and s.groups == 1
-    return replace(s, kernel=(s.kernel[0], width)) if single and 3 * width <= 4 * s.kernel[1] else s
+    if not is_narrow(s):
+        return s
+    s = replace(s, kernel=(s.kernel[0], width)) if 3 * width <= 4 * s.kernel[1] else s
+    x, sides = s.x, [around(s, axis) for axis in (0, 1)]
+    has = (x.top, x.bottom), (x.left, x.right)
+    if any(have < need for pair, needs in zip(has, sides, strict=True) for have, need in zip(pair, needs, strict=True)):
+        return s
+    (top, bottom), (left, right) = sides
+    rows, cols = x.h + top + bottom, x.w + left + right
+    whole = replace(
+        x,
+        h=rows,
+        w=cols,
+        top=x.top - top,
+        bottom=x.bottom - bottom,
+        left=x.left - left,
+        right=x.right - right,
+    )
+    return replace(s, x=whole, top=0, left=0)
+
+
+def around(s: Conv, axis: int) -> tuple[int, int]:
+    """How many rows, or columns, taps read before the image and past its end."""
+    before, size = ((s.top, s.x.h), (s.left, s.x.w))[axis]
+    last = (s.extent[axis] - 1) * s.stride[axis] + (s.kernel[axis] - 1) * s.dilation[axis]
+    return before, max(0, last - before - size + 1)
+
+
+def with_halo(s: Conv, layout: Layout) -> Layout:
+    """The layout of a narrow image of two axes, ``layout``, with all that taps read of it, and columns of a multiple of
+    four, so that four are stored at once."""
+    (top, bottom), (left, right) = (around(in_rows_of_taps(s), axis) for axis in (0, 1))
+    sides = ((top, bottom), (left, right + -(left + s.x.w + right) % 4))
+    return replace(layout, halo=sides[2 - len(layout.halo) :])
 
 
 def divides(s: Conv, depth: Depth) -> bool:

@@ -9,7 +9,7 @@ from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Kernel, Type, vector4
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
-from tenon.machine.kernels.quantize import elements, positions_of
+from tenon.machine.kernels.quantize import blocks_of_planes
 from tenon.machine.kernels.storage_types import stored
 from tenon.machine.kernels.tensor_staged import OPERATIONS
 from tenon.network.graph.types import F32, DType
@@ -26,7 +26,7 @@ def reads_blocks(machine: Machine, dtype: DType, channels: int) -> bool:
 @lru_cache(maxsize=64)
 def narrow_image(x: Image, y: Image) -> Kernel:
     """Planes of at most four channels to blocks of four, zeros past the last channel, of which an item stores one, or
-    those of four positions where they lie so.
+    four where rows of y have so many; its halo gets zeros.
 
     Parameters: x f32, y in 16 bits.
     """
@@ -34,13 +34,9 @@ def narrow_image(x: Image, y: Image) -> Kernel:
     assert y.blocks == 1
     k = Builder(f"narrow_{x.n * x.channels * x.h * x.w}", f"{x.shown} rounded to {y.dtype} in blocks of {y.block}")
     source, target = k.param("x", *x.shape[:4]), k.param("y", *y.shape, dtype=y.dtype, out=True)
-    with positions_of(k, x, y) as (n, i, j, each):
-        values = [
-            [k.let("v", v) for v in elements(k, source, (n, Index((), c), i + x.top, j + x.left), each)]
-            for c in range(x.channels)
-        ]
-        values += [[Const(0.0, Type(F32))] * each] * (y.block - x.channels)
-        for e, own in enumerate(zip(*values, strict=True)):
-            at = n, Index(), i + y.top, j + e + y.left, Index()
-            k.store(target.buffer, at, vector4(*(stored(v, y.dtype) for v in own)))
+    with blocks_of_planes(k, source, x, y, around=True) as ((*outer, column), positions):
+        for e, planes in enumerate(positions):
+            block = [*planes, *[Const(0.0, Type(F32))] * (y.block - x.channels)]
+            at = *outer, column + e, Index()
+            k.store(target.buffer, at, vector4(*(stored(v, y.dtype) for v in block)))
     return k.done()

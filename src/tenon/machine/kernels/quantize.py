@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import (
     Const,
@@ -65,9 +65,9 @@ def quantize(s: Quantize, machine: Machine) -> Kernel:
 
 
 @lru_cache(maxsize=64)
-def quantize_words(x: Image, y: Image, zero: bool, scalar: Callable[..., Expr]) -> Kernel:
+def quantize_words(x: Image, y: Image, zero: bool, scalar: Callable[..., Expr], *, around: bool) -> Kernel:
     """Planes of at most four channels to words of four bytes, zeros past the last channel, of which an item stores one,
-    or those of four positions where they lie so.
+    or four where rows of y have so many; ``around``: its halo gets what a zero becomes.
 
     ``scalar`` is the result for an element, a scale and, where there is one, a zero point.  Parameters: x f32, scale
     f32 [1], zero point [1], y as words.
@@ -78,31 +78,43 @@ def quantize_words(x: Image, y: Image, zero: bool, scalar: Callable[..., Expr]) 
     source, scale = k.param("x", *x.shape[:4]), k.param("s", 1)
     point = k.param("z", 1, dtype=y.dtype) if zero else None
     target = k.param("y", *y.shape[:4], dtype=I32, out=True)
-    with positions_of(k, x, y) as (n, i, j, each):
+    with blocks_of_planes(k, source, x, y, around=around) as (at, positions):
         rest = [k.let("s", scale[0]), *([] if point is None else [k.let("z", point[0])])]
-        values = [
-            [k.let("v", scalar(v, *rest)) for v in elements(k, source, (n, Index((), c), i + x.top, j + x.left), each)]
-            for c in range(x.channels)
-        ]
-        values += [[Const(0, Type(I32))] * each] * (4 - x.channels)
-        words = [word_of(list(own)) for own in zip(*values, strict=True)]
-        k.store(target.buffer, (n, Index(), i + y.top, j + y.left), vector4(*words) if each == FOUR else words[0])
+        words = []
+        for planes in positions:
+            values: list[Expr] = [k.let("v", scalar(v, *rest)) for v in planes]
+            words.append(k.let("word", word_of([*values, *[Const(0, Type(I32))] * (4 - x.channels)])))
+        k.store(target.buffer, at, vector4(*words) if len(words) == FOUR else words[0])
     return k.done()
 
 
 @contextmanager
-def positions_of(k: Builder, x: Image, y: Image) -> Iterator[tuple[Index, Index, Index, int]]:
-    """The loops over positions of an image and its copy, and how many neighbouring ones an item has: four where they
-    lie at multiples of four in both."""
-    each = FOUR if not any(extent % FOUR for extent in (x.w, x.left, x.right, y.left, y.right)) else 1
+def blocks_of_planes(
+    k: Builder, source: Tensor, x: Image, y: Image, *, around: bool
+) -> Iterator[tuple[tuple[Index, ...], list[list[Expr]]]]:
+    """The loops over what an item stores of ``y``, with ``around`` its halo included: where it lies in [n, 1, rows,
+    columns], and the elements of all planes at each of its positions, four where rows have so many; beside the image
+    zeros."""
+    top, bottom, left, right = (y.top, y.bottom, y.left, y.right) if around else (0, 0, 0, 0)
+    columns, aligned = left + y.w + right, around or not (y.left or y.right)
+    each = FOUR if columns % FOUR == 0 and aligned else 1
+    together = each == FOUR and not any(extent % FOUR for extent in (x.w, x.left, x.right, left, right))
     with (
         k.loop("n", x.n, kind="parallel") as n,
-        k.loop("i", x.h, kind="parallel") as i,
-        k.loop("j", x.w // each, kind="parallel") as j,
+        k.loop("i", top + y.h + bottom, kind="parallel") as i,
+        k.loop("j", columns // each, kind="parallel") as j,
     ):
-        yield n, i, j * each, each
+        row, first = i - top, j * each - left
 
+        def loaded(channel: int, col: Index, lanes: int) -> Expr:
+            facts = [row] * (top > 0) + [y.h - 1 - row] * (bottom > 0)
+            facts += [col] * (left > 0) + [y.w - 1 - col] * (right > 0)
+            where = n, Index((), channel), row + x.top, col + x.left
+            return k.let("x", guarded(tuple(facts), Load(source.buffer, where, Type(F32, lanes)), 0.0))
 
-def elements(k: Builder, plane: Tensor, at: tuple[Index, ...], each: int) -> list[Expr]:
-    """``each`` neighbouring elements of f32."""
-    return lanes_of(k.let("four", Load(plane.buffer, at, Type(F32, FOUR))))[:each] if each == FOUR else [plane[*at]]
+        if together:
+            planes = [lanes_of(loaded(c, first, FOUR)) for c in range(x.channels)]
+            positions = [list(each) for each in zip(*planes, strict=True)]
+        else:
+            positions = [[loaded(c, first + e, 1) for c in range(x.channels)] for e in range(each)]
+        yield (n, Index(), row + y.top, first + y.left), positions

@@ -328,11 +328,12 @@ class _Lowering:
         return replace(home, offset=home.offset + offset)
 
     def steps(self, node: Node) -> list[_Lowered]:
-        lowered = operator(node).lower(site(node, self.setting, self.storage.placed[node]))
+        here = site(node, self.setting, self.storage.placed[node])
+        lowered, filled = operator(node).lower(here), operator(node).fills_halo(here)
         clears = [
             Step(halo(Image.of(v.type), self.setting.machine, v.type.layout.fill), (Output(i),))
             for i, v in enumerate(node.outputs)
-            if has_halo(v.type) and v not in self.storage.kept
+            if has_halo(v.type) and v not in self.storage.kept and not filled
         ]
         return [
             self.with_large_placed(self.clipped(node, step, clears=i < len(clears)))

@@ -339,6 +339,10 @@ class Operator(ABC):
         """Empty, or why this node cannot be compiled, with a remedy."""
         return ""
 
+    def fills_halo(self, site: Site) -> bool:
+        """Whether ``lower`` stores the halo of the result, too."""
+        return False
+
     @property
     def takes_epilogue(self) -> bool:
         """Whether an operator with these attributes is ``fusable``."""

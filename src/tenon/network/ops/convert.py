@@ -72,8 +72,11 @@ class Cast(Pointwise):
         planes = x.rank == 4 and x.dtype is F32 and x.layout.in_order
         return planes and reads_blocks(site.machine, DType(self.to), x.dims[1])
 
+    def fills_halo(self, site: Site) -> bool:
+        return self._in_blocks(site) and site.output.layout.image and not site.output.layout.fill
+
     def lower(self, site: Site) -> list[Step]:
-        if self._in_blocks(site) and site.output.layout.image:
+        if self.fills_halo(site):
             return [Step(narrow_image(Image.of(site.input(0)), Image.of(site.output)), (Input(0), Output()))]
         return super().lower(site)
 

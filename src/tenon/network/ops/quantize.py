@@ -83,7 +83,7 @@ class QuantizeLinear(Quantisation):
         if self.to_words(site) and site.output.layout.image:
             zero = [Input(2)] if site.has(2) else []
             images = Image.of(site.input(0)), Image.of(site.output)
-            kernel = kernels.quantize_words(*images, bool(zero), self.scalar)
+            kernel = kernels.quantize_words(*images, bool(zero), self.scalar, around=self.fills_halo(site))
             return [Step(kernel, (Input(0), Input(1), *zero, Output()))]
         if self.by_inverse(site):
             zero = [Input(2)] if site.has(2) else []
@@ -99,6 +99,11 @@ class QuantizeLinear(Quantisation):
         if not self.to_words(site) or usual.outputs[0].image:
             return usual
         return Layouts(usual.inputs, (Layout(site.machine.block, ((0, 0),) * (site.output.rank - 2)),))
+
+    def fills_halo(self, site: Site) -> bool:
+        """The zero point, which a quantised zero is."""
+        zero, layout = site.constants[2] if site.has(2) else np.zeros(1, np.int8), site.output.layout
+        return self.to_words(site) and layout.image and zero is not None and layout.fill == int(zero.reshape(-1)[0])
 
     def to_words(self, site: Site) -> bool:
         """Whether a work item stores the bytes of all channels of a position: planes of f32, by one scale."""
