@@ -54,8 +54,7 @@ def ptx(text: str) -> str:
         if library.nvrtcCompileProgram(program, len(options), given):
             report = _text(library, program, "ProgramLog").strip()
             raise ToolchainError(f"NVRTC refuses the kernels: {report}")
-        of_words = (version for word, version in _VERSIONS_OF_ONE.items() if word in text)
-        return older(_text(library, program, "PTX"), next(of_words, VERSIONS[capability]))
+        return older(_text(library, program, "PTX"), version(text))
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -63,6 +62,12 @@ def ptx(text: str) -> str:
 def architecture(text: str) -> int:
     """The least compute capability, times ten, of GPUs that have what kernels use."""
     return max([min(VERSIONS), *(least for word, least in _NEEDED.items() if word in text)])
+
+
+def version(text: str) -> str:
+    """The oldest version of PTX that has what kernels use."""
+    of_one = (version for word, version in _VERSIONS_OF_ONE.items() if word in text)
+    return next(of_one, VERSIONS[architecture(text)])
 
 
 def older(ptx: str, version: str) -> str:
