@@ -241,8 +241,8 @@ def own_parts(p: GroupContext, parts: int) -> Iterator[tuple[Index, Index]]:
             yield e, part
 
 
-Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...]]
-"""Facts that are negative where a part is filled, and where its first element lies otherwise."""
+Part = tuple[tuple[Index, ...], Buffer, tuple[Index, ...], int]
+"""Facts that are negative where a part is filled, where its first element lies otherwise, and what fills it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,11 +262,11 @@ class _Copy:
         """The type of what is copied."""
         return (self.p.x if self.image else self.p.w).buffer.type.dtype
 
-    @property
-    def fill(self) -> float:
-        """The element beside the image, and past the weights."""
-        fill = self.p.fill if self.image else 0
-        return fill if self.p.dtype is I32 else float(fill)
+    def value(self, part: Part) -> Expr:
+        """The elements of a part."""
+        facts, buffer, at, fill = part
+        other = fill if self.p.dtype is I32 else float(fill)
+        return guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), other)
 
     @classmethod
     def of_image(cls, p: GroupContext) -> _Copy:
@@ -282,8 +282,7 @@ class _Copy:
     def load(self, step: Index) -> None:
         """From memory to registers."""
         with own_parts(self.p, self.parts) as (e, part):
-            facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
-            self.registers[e] = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
+            self.registers[e] = self.value(self.of_x(step, part) if self.image else self.of_w(step, part))
 
     def store(self, stage: Index) -> None:
         """From registers to shared memory."""
@@ -297,8 +296,7 @@ class _Copy:
     def issue(self, step: Index, stage: Index) -> None:
         """From memory to shared memory, asynchronously."""
         with own_parts(self.p, self.parts) as (_, part):
-            facts, buffer, at = self.of_x(step, part) if self.image else self.of_w(step, part)
-            value = guarded(facts, Load(buffer, at, Type(self.dtype, self.lanes)), self.fill)
+            value = self.value(self.of_x(step, part) if self.image else self.of_w(step, part))
             self.p.k.copy(self.shared.buffer, self.place(stage, part), value)
 
     def place(self, stage: Index, part: Index) -> tuple[Index, ...]:
@@ -310,14 +308,14 @@ class _Copy:
         """``lanes`` weights of an element of the image."""
         p, lanes = self.p, self.lanes
         if p.images is None or p.s.packed:
-            return (), p.w.buffer, (p.across, step, part * lanes)
+            return (), p.w.buffer, (p.across, step, part * lanes), 0
         row, col = (
             step * p.tile.k + part // (p.tile.n // lanes),
             p.across * p.tile.n + part % (p.tile.n // lanes) * lanes,
         )
         depth, width = p.s.x.channels, p.s.y.channels
         facts = [depth - 1 - row] * (depth % p.tile.k > 0) + [width - 1 - col] * (width % p.tile.n > 0)
-        return tuple(facts), p.w.buffer, (p.images[2], row, col)
+        return tuple(facts), p.w.buffer, (p.images[2], row, col), 0
 
     def of_x(self, step: Index, part: Index) -> Part:
         """``lanes`` elements of the image at one position, or what is beside it."""
@@ -328,9 +326,10 @@ class _Copy:
         image = self.p.images[1] if self.p.images else image
         row = row * s.stride[0] + ky * s.dilation[0] - s.top
         col = col * s.stride[1] + kx * s.dilation[1] - s.left
-        facts = [*within, *inside, *_beside(s, 0, row), *_beside(s, 1, col)]
+        beside = *_beside(s, 0, row), *_beside(s, 1, col)
         where = image, block, row + s.x.top, col + s.x.left, lane
-        return tuple(facts), self.p.x.buffer, where
+        # Past the last position, and past the last tap, whose weights are zeros, any element will do.
+        return (*within, *inside, *beside), self.p.x.buffer, where, self.p.fill if beside else 0
 
     def source(self, step: Index, group: Index) -> tuple[Index, Index, Index, Index, list[Index]]:
         """Row and column of the tap, block and element in it of a group of a step, and what is negative past the
