@@ -20,13 +20,13 @@ from tenon.machine.isa.warpgroups import COLUMNS, WGMMA_BF16, WGMMA_F16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, is_narrow, positions, with_halo
+from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, is_narrow, positions, with_halo
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import M
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.machine.kernels.tensor_warpgroups import GROUP, WarpgroupTile, pack, supported, tensor_warpgroups
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType, Layout
+from tenon.network.graph.types import I32, DType, Layout
 
 _UNITS = {DType.F16: WGMMA_F16.operation, DType.BF16: WGMMA_BF16.operation}
 
@@ -40,9 +40,13 @@ _REGISTERS, _OTHERS = 64 << 10, 48
 _MEMORY = 227 << 10
 """Bytes of shared memory of a unit."""
 
-_STEP, _CHUNK, _FLAT = 450, 12, 30
+_STEP, _CHUNK = 450, 12
 """Cycles from the wait for a step's copies until its products run and after them to the next, and those in which a unit
-issues the copies of a thread's part: where each has a tap of its own, the last."""
+issues the copies of a thread's part."""
+
+_WORDS, _BEGIN, _RESULT = 7, 700, 12
+"""Of bytes: cycles of a unit for the copies of a warp to four places of memory, those before the first step, and those
+of a thread for each result (of 5 layers of 32 images and 7 of one on an H100)."""
 
 
 _FEW, _NARROW = 64, 128
@@ -120,7 +124,7 @@ def _tiles(s: Conv, kind: type[WarpgroupTile] = WarpgroupTile) -> Iterator[Warpg
 
 def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     """Cycles of a device until the layer is computed."""
-    depth = Depth.of(s, tile.k)
+    depth, words = Depth.of(s, tile.k), s.x.dtype is I32
     steps = depth.steps / tile.splits
     blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
@@ -131,14 +135,17 @@ def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     groups, copied = tile.m // GROUP, tile.bytes * tile.k * (tile.m + tile.n)
     reached = (groups * tile.bytes * tile.k * (GROUP + tile.n) + copied) / _READ
     arrives = tile.bytes * tile.k * (tile.m / min(s.taps, 3) + tile.n) / DEVICE_BYTES
-    image = tile.k * tile.m / depth.wide * (_FLAT / _CHUNK if divides(s, depth) else 1)
-    copies = (image + tile.k * tile.n * tile.bytes / 16) / 32
-    issued = copies * _CHUNK / 4
+    image, weights = tile.k * tile.m / depth.wide / 32, tile.k * tile.n * tile.bytes / 16 / 32
+    issued = image * (_WORDS if words else _CHUNK / 4) + weights * _CHUNK / 4
     busy = max(multiplies, reached, arrives, issued)
     alone = _STEP + max(multiplies, issued)
     full, rest = divmod(each, together)
     waves = [together] * full + [rest] * (rest > 0)
-    time = sum(steps * max(busy * at_once, alone) + DEVICE_LATENCY + DEVICE_ENDS for at_once in waves)
+    begin, stores = (_BEGIN, tile.m * tile.n * _RESULT / 128) if words else (0, 0.0)
+    time = sum(
+        begin + steps * max(busy * at_once, alone) + DEVICE_LATENCY + DEVICE_ENDS + stores * at_once
+        for at_once in waves
+    )
     if tile.splits > 1:
         sums = positions(s) * s.padded
         time += DEVICE_LAUNCH + DEVICE_LATENCY + 2 * tile.splits * 4 * sums / (launch.units * DEVICE_BYTES)
