@@ -1,5 +1,5 @@
-"""Convolution and matrix product of 16-bit floats by groups of four warps, beside their copies (``kernels.
-tensor_warpgroups``).
+"""Convolution and matrix product of 16-bit floats, and of bytes, by groups of four warps beside their copies
+(``kernels.tensor_warpgroups``).
 
 A step takes as long as its products, its copies, or what arrives, whichever is longest: the unit multiplies while
 threads issue copies.  A block that is alone on its unit waits for each step.
@@ -45,8 +45,8 @@ _STEP, _CHUNK = 450, 12
 issues the copies of a thread's part."""
 
 _WORDS, _BEGIN, _RESULT = 7, 700, 12
-"""Of bytes: cycles of a unit for the copies of a warp to four places of memory, those before the first step, and those
-of a thread for each result (of 5 layers of 32 images and 7 of one on an H100)."""
+"""Cycles where bytes are multiplied: those of a unit for copies of a warp from four places of memory, those before the
+first step, and those of a thread for each result (of 5 layers of 32 images and 7 of one on an H100)."""
 
 
 _FEW, _NARROW = 64, 128

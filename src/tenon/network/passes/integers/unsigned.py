@@ -17,6 +17,7 @@ from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import DType
 from tenon.network.graph.writer import Names
+from tenon.network.ops.move import Concat
 from tenon.network.ops.quantize import DequantizeLinear, QuantizeLinear
 from tenon.options import Arithmetic
 
@@ -83,7 +84,7 @@ def _neighbours(node: Node) -> Iterator[Node | None]:
     core = _core(node)
     assert core is not None
     if core.op.name in _MOVERS:
-        operands = core.inputs if core.op.name == "Concat" else core.inputs[:1]
+        operands = core.inputs if isinstance(core.op, Concat) else core.inputs[:1]
         for value in operands:
             back = None if value is None else value.producer
             yield back.input(0).producer if back is not None and isinstance(back.op, DequantizeLinear) else None
