@@ -28,13 +28,14 @@ from tenon.machine.algorithms.estimate import DEVICE_CYCLES
 from tenon.machine.algorithms.integers import IntegerStage
 from tenon.machine.algorithms.registry import ALGORITHMS
 from tenon.machine.kernels.conv import Conv
+from tenon.machine.kernels.group_tiles import is_narrow, with_halo
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_tiled import BYTES
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Call, Memory, Place, Port, Program, Region
 from tenon.machine.targets import find
-from tenon.network.graph.types import DType, tensor
+from tenon.network.graph.types import DType, Layout, tensor
 from tenon.network.ops.quantize import limits
 from tenon.options import Options
 from tenon.runtime.bundle import Bundle
@@ -129,6 +130,9 @@ PLACES = {Input: 0, Output: 1 << 28, Weights: 1 << 29, Scratch: 1 << 30}
 def stage_of(s: Conv) -> Stage:
     """A convolution of zeros: of bytes with the least one as zero point, requantised by factors in f32."""
     shape = s.y.channels, s.x.channels // s.groups, *s.kernel
+    if is_narrow(s):
+        (top, bottom), (left, right) = with_halo(s, Layout(4, ((0, 0), (0, 0)))).halo
+        s = replace(s, x=replace(s.x, top=top, bottom=bottom, left=left, right=right))
     if s.x.dtype not in BYTES:
         return Stage(s, np.zeros(shape, np.float32), np.zeros(s.y.channels))
     low, high = limits(s.x.dtype)

@@ -26,17 +26,27 @@ from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import SHARED, Launch
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_groups import work_groups
+from tenon.machine.kernels import integer_staged as kernels
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, GroupTile, in_words, sums_shape
+from tenon.machine.kernels.group_tiles import (
+    Depth,
+    GroupTile,
+    in_pairs,
+    in_rows_of_taps,
+    in_words,
+    sums_shape,
+    with_halo,
+)
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.integer_conv import IntegerConv
+from tenon.machine.kernels.integer_staged import WordTile
 from tenon.machine.kernels.integer_warpgroups import WordGroupTile, integer_warpgroups, pack
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.requantize import Requantize
 from tenon.machine.plan.program import Call, Place, Region
 from tenon.machine.proofs.bounds import prove
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import DType
+from tenon.network.graph.types import DType, Layout
 
 GPU = replace(
     MACHINES["lanes1"], products=(DOT4, DOT4_SIGNED), launch=Launch(), spaces=(SHARED,), threads=4096, own_memory=False
@@ -194,6 +204,36 @@ def test_sums_of_groups_of_warps(name: str, dtype: DType) -> None:
         interpret(made, [words, packed, np.zeros(28, np.int32), y])
         got = np.moveaxis(y.reshape(2, 7, 7, 9, 4), -1, 2).reshape(2, 28, 7, 9)
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("tile", [WordTile(32, 16, 16, 16, 16, 1, 3), WordGroupTile(64, 32, 8, 16, 32, 1, 3)])
+@pytest.mark.parametrize("kernel", [3, 7])
+def test_pairs_of_columns_are_copied_at_once(kernel: int, tile: WordTile | WordGroupTile) -> None:
+    """First layers of stride 2, whose halo lies in memory."""
+    pad, sums = kernel // 2, Requantize("none", 0, 0, 0, DType.I32, ())
+    x, y = Image(2, 3, 9, 12, 4, dtype=DType.I8), Image(2, 28, 5, 6, 4, dtype=DType.I32)
+    layer = Conv(x, y, (kernel, kernel), (2, 2), top=pad, left=pad, weights=DType.I8)
+    (top, bottom), (left, right) = with_halo(layer, Layout(4, ((0, 0), (0, 0)))).halo
+    around = replace(x, top=top, bottom=bottom, left=left, right=right)
+    s = IntegerConv(in_rows_of_taps(replace(layer, x=around)), sums, (), (), narrow=True, fill=-3)
+    assert in_pairs(in_words(s.conv)).x.block == 2
+    rng = np.random.default_rng(0)
+    image = rng.integers(-128, 128, (2, 3, 9, 12)).astype(np.int8)
+    weights = rng.integers(-128, 128, (28, 3, kernel, kernel)).astype(np.int8)
+    padded = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=-3)
+    words = np.zeros((2, *padded.shape[2:], 4), np.int8)
+    words[..., :3] = np.moveaxis(padded, 1, -1)
+    if isinstance(tile, WordTile):
+        made, packed = kernels.integer_staged(s, tile), kernels.pack(weights, s, tile)
+    else:
+        made, packed = integer_warpgroups(s, tile), pack(weights, s, tile)
+    assert prove(made) > 0
+    assert "copy_8(" in find("cuda").kernel(made)
+    result = np.zeros(math.prod(s.conv.y.shape), np.int32)
+    interpret(made, [words.reshape(-1).view(np.int32), packed.reshape(-1), np.zeros(28, np.int32), result])
+    windows = np.lib.stride_tricks.sliding_window_view(padded.astype(np.int64), (kernel, kernel), (2, 3))
+    expected = np.einsum("nchwij,ocij->nohw", windows[:, :, ::2, ::2], weights.astype(np.int64))[:, :, :5, :6]
+    np.testing.assert_array_equal(np.moveaxis(result.reshape(2, 7, 5, 6, 4), -1, 2).reshape(2, 28, 5, 6), expected)
 
 
 @pytest.mark.parametrize("name", ["u8", "i8"])

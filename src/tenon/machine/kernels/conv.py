@@ -79,6 +79,7 @@ class Conv:
     batch: tuple[tuple[int, int, int], ...] = ()
     weights: DType = F32
     paired: bool = False  # of integers that are multiplied by pairs of 16 bits (``kernels.integer_pairs``)
+    two_columns: bool = False  # a position of x is two columns of words, copied at once (``group_tiles.in_pairs``)
 
     @property
     def extent(self) -> tuple[int, int]:

@@ -92,9 +92,9 @@ def _together(units: int, groups: int, taps: int) -> int:
 
 
 def wide(s: Conv) -> int:
-    """Elements that are copied at once: those of a block, four of a row of a matrix, or one."""
+    """Elements that are copied at once: those of a block, four of a row of a matrix, two words, or one."""
     by_fours = s.x.block % 4 == 0 and (s.x.blocks == 1 or s.x.block == 4)
-    return 4 if by_fours else 1
+    return 4 if by_fours else 2 if s.two_columns else 1
 
 
 def _units(s: Conv) -> int:
@@ -108,6 +108,21 @@ def in_words(s: Conv) -> Conv:
     i = s.x
     x = Image(i.n, i.blocks * i.block // 4, i.h, i.w, i.block // 4, i.top, i.bottom, i.left, i.right, I32)
     return replace(s, x=x, weights=I32)
+
+
+def in_pairs(s: Conv) -> Conv:
+    """The same of pairs of neighbouring columns, which are copied at once, where a position is one word and taps begin
+    at even columns of what lies in memory."""
+    x = s.x
+    beside = any(before or past for before, past in map(s.border, (0, 1)))
+    even = not any(n % 2 for n in (s.stride[1], s.kernel[1], x.left, x.left + x.w + x.right))
+    if x.dtype is not I32 or x.blocks * x.block > 1 or s.taps == 1 or s.dilation[1] > 1 or beside or not even:
+        return s
+    columns = x.w // 2
+    right = (x.left + x.w + x.right) // 2 - x.left // 2 - columns
+    pairs = replace(x, channels=2, block=2, w=columns, left=x.left // 2, right=right)
+    kernel, stride = ((rows, across // 2) for rows, across in (s.kernel, s.stride))
+    return replace(s, x=pairs, kernel=kernel, stride=stride, two_columns=True)
 
 
 def is_narrow(s: Conv) -> bool:
@@ -174,9 +189,12 @@ def matrices(s: Conv) -> int:
 
 def pack(weights: Array, s: Conv, tile: GroupTile, fill: int = 0) -> Array:
     """[blocks of channels][steps][k * n] from [channels out, elements in, kh, kw], ``fill`` past the last of each, and
-    in columns that ``in_rows_of_taps`` adds."""
-    more = s.kernel[1] - weights.shape[3]
+    in columns that ``in_rows_of_taps`` adds; of pairs of columns (``in_pairs``) from those of the layer."""
+    pairs = s.x.channels // weights.shape[1]
+    more = pairs * s.kernel[1] - weights.shape[3]
     weights = np.pad(weights, ((0, 0), (0, 0), (0, 0), (0, more)), constant_values=fill)
+    out, _, rows, _ = weights.shape
+    weights = np.moveaxis(weights.reshape(out, -1, rows, s.kernel[1], pairs), 4, 1).reshape(out, -1, *s.kernel)
     depth, out = Depth.of(s, tile.k), -(-s.padded // tile.n) * tile.n
     if depth.flat:
         flat = np.full((depth.steps * tile.k, out), fill, weights.dtype)

@@ -14,7 +14,7 @@ from tenon.machine.kernel_ir.loops import Kernel, op
 from tenon.machine.kernels import group_tiles, integer_tiled
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.group_copies import Store
-from tenon.machine.kernels.group_tiles import Depth, about, batched, in_words, name_of, sums_shape
+from tenon.machine.kernels.group_tiles import Depth, about, batched, in_pairs, in_words, name_of, sums_shape
 from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import MatrixUnit, StagedTile, add_products, in_rows
@@ -49,7 +49,8 @@ def in_one_word(s: Conv, machine: Machine) -> bool:
 
 def pack(weights: Array, s: IntegerConv, tile: WordTile) -> Array:
     """[blocks of channels][steps][k / 8][n][8] of words, from bytes [channels out, channels in, kh, kw]."""
-    return in_rows(group_tiles.pack(integer_tiled.as_words(weights, s), in_words(s.conv), tile, 0), tile, WORDS)
+    words = group_tiles.pack(integer_tiled.as_words(weights, s), in_pairs(in_words(s.conv)), tile, 0)
+    return in_rows(words, tile, WORDS)
 
 
 @lru_cache(maxsize=512)
@@ -57,7 +58,7 @@ def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
     """Parameters: x, weights as ``pack`` returns them, bias (padded), rows of factors, mask when ``conv.clear``,
     operands, y; with splits only x, weights and the sums in i32 [splits, channels / 4, positions, 4]."""
     k, operands, into = begun("integer_tensor", s, tile)
-    c, fill = in_words(s.conv), integer_tiled.repeated(s.fill)
+    c, fill = in_pairs(in_words(s.conv)), integer_tiled.repeated(s.fill)
     add_products(k, c, tile, UNITS[s.conv.x.dtype], operands, into, staged=True, fill=fill)
     return k.done()
 
@@ -65,7 +66,7 @@ def integer_staged(s: IntegerConv, tile: WordTile) -> Kernel:
 def begun(name: str, s: IntegerConv, tile: StagedTile) -> tuple[Builder, tuple[Tensor, Tensor], Store | Tensor]:
     """A kernel whose name begins so, its image and weights in words, and what takes sums."""
     assert not s.weight_zero
-    c = in_words(s.conv)
+    c = in_pairs(in_words(s.conv))
     k = Builder(f"{name}_{name_of(s.conv)}", f"{about(s.conv, tile, 'warp')}, in integers")
     x = k.param("x", *c.x.shape, dtype=I32)
     w = k.param("w", -(-c.padded // tile.n), Depth.of(c, tile.k).steps, tile.k * tile.n, dtype=I32)

@@ -14,7 +14,7 @@ from tenon.machine.isa.warpgroups import WGMMA_I8, WGMMA_U8
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernels import group_tiles, integer_staged, integer_tiled
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import in_words
+from tenon.machine.kernels.group_tiles import in_pairs, in_words
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import MatrixUnit, in_rows
@@ -42,7 +42,7 @@ def supported(s: Conv, machine: Machine) -> bool:
 
 def pack(weights: Array, s: IntegerConv, tile: WordGroupTile) -> Array:
     """[blocks of channels][steps][k / 4][n][4] of words, from bytes [channels out, channels in, kh, kw]."""
-    words = group_tiles.pack(integer_tiled.as_words(weights, s), in_words(s.conv), tile, 0)
+    words = group_tiles.pack(integer_tiled.as_words(weights, s), in_pairs(in_words(s.conv)), tile, 0)
     return in_rows(words, tile, tile.each)
 
 
@@ -51,5 +51,5 @@ def integer_warpgroups(s: IntegerConv, tile: WordGroupTile) -> Kernel:
     """Parameters: those of ``kernels.integer_staged``, weights as ``pack`` returns them."""
     k, operands, into = integer_staged.begun("integer_warpgroups", s, tile)
     fill = integer_tiled.repeated(s.fill)
-    add_products(k, in_words(s.conv), tile, UNITS[s.conv.x.dtype], operands, into, fill)
+    add_products(k, in_pairs(in_words(s.conv)), tile, UNITS[s.conv.x.dtype], operands, into, fill)
     return k.done()
