@@ -23,7 +23,7 @@ from tenon.machine.targets.base import Group, Host, Target
 from tenon.machine.targets.describe import how_tested, machine_code
 from tenon.machine.targets.host import host, missing, runner_of
 from tenon.machine.targets.registry import products
-from tenon.machine.targets.runner import Local
+from tenon.machine.targets.runner import Local, qemu_user
 from tenon.machine.targets.wine import Wine
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "targets.md"
@@ -273,3 +273,15 @@ def test_wine_needs_the_processor_and_itself(monkeypatch: pytest.MonkeyPatch) ->
     assert "lacks their instructions" in elsewhere.missing()
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert "apt-get install wine64" in replace(runner, processor=None).missing()
+
+
+def test_the_arguments_of_an_emulator_follow_its_version(tmp_path: Path) -> None:
+    """QEMU's names for features of RISC-V changed; a version that cannot be told counts as an old one."""
+    for version, words in (("7.2.22", ("-old",)), ("8.2.0", ("-new", "-more")), ("11.1.3", ("-new", "-more"))):
+        program = tmp_path / version
+        program.write_text(f"#!/bin/sh\necho emulator version {version}\n")
+        program.chmod(0o700)
+        runner = qemu_user(str(program), "-old", newer=("-new", "-more"), since=(8, 2))
+        assert runner.words == (str(program), *words)
+    assert qemu_user("/no/such/emulator", "-old", newer=("-new",), since=(8, 2)).words[1:] == ("-old",)
+    assert qemu_user("emulator", "-only").words == ("emulator", "-only")

@@ -8,10 +8,12 @@ runners (``engine.device``, and through it tests, ``tune`` and ``profile``) assu
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tenon.errors import ToolchainError
@@ -86,11 +88,13 @@ class Connectable(Runner, Protocol):
 @dataclass(frozen=True)
 class Local:
     """This machine, or an emulator on it: ``command`` stands before the program's name, and ``install`` is the command
-    that brings its program."""
+    that brings its program.  From the version ``since`` of the emulator on it is ``newer`` instead."""
 
     command: tuple[str, ...] = ()
     install: str = ""
     label: str = ""
+    newer: tuple[str, ...] = ()
+    since: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
@@ -99,6 +103,11 @@ class Local:
     @property
     def emulates(self) -> bool:
         return bool(self.command)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command for the version of the emulator that is installed."""
+        return self.newer if self.newer and _version(self.command[0]) >= self.since else self.command
 
     def missing(self) -> str:
         import shutil
@@ -112,7 +121,7 @@ class Local:
         from tenon.atomic_write import scratch
 
         with scratch() as folder:
-            yield Folder(self.command, folder)
+            yield Folder(self.words, folder)
 
 
 class Folder:
@@ -148,9 +157,24 @@ class Folder:
             raise ToolchainError(f"the program left no {name}: {error.strerror}") from error
 
 
-def qemu_user(program: str, *arguments: str) -> Local:
-    """Programs of another processor on this system, by QEMU's user-mode emulation."""
-    return Local((program, *arguments), "apt-get install qemu-user")
+def qemu_user(program: str, *arguments: str, newer: Sequence[str] = (), since: tuple[int, int] = (0, 0)) -> Local:
+    """Programs of another processor on this system, by QEMU's user-mode emulation; ``newer`` are the arguments for the
+    version ``since`` and later ones."""
+    later = (program, *newer) if newer else ()
+    return Local((program, *arguments), "apt-get install qemu-user", newer=later, since=since)
+
+
+@cache
+def _version(program: str) -> tuple[int, int]:
+    """The version that a program states in its first line; (0, 0) where there is none."""
+    import subprocess
+
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=SECONDS, check=False, text=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    numbers = re.search(r"(\d+)\.(\d+)", done.stdout.partition("\n")[0])
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,10 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
         return Counted(device.run(feeds), device.fuel(feeds), {}, 0)
     runner = runner_of(bundle.target)
     assert isinstance(runner, Local)
-    emulator, *rest = runner.command
+    emulator, *rest = runner.words
     options = f"./{_PLUGIN},out={_COUNTS}{_stack(bundle.target)}"
     command = (emulator, "-plugin", options, *rest)
-    counting = _Counting(replace(runner, command=command, label=runner.name), plugin(bundle.compiler))
+    counting = _Counting(replace(runner, command=command, newer=(), label=runner.name), plugin(bundle.compiler))
     return _read(counting, RemoteBundle(bundle, counting).run(feeds))
 
 
