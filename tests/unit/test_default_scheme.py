@@ -155,10 +155,12 @@ def test_command_says_which_scheme_and_why(model: Path) -> None:
     done = command(*words, "--target", "riscv64")
     assert done.returncode == 0, done.stderr
     assert "scheme fp16 (integers take " in done.stdout
-    assert "few samples (" in done.stderr
+    assert not done.stderr  # no ranges are measured
     stored = {each.data_type for each in onnx.load(model.with_name("q.onnx")).graph.initializer}
     assert TensorProto.FLOAT16 in stored
-    asked = json.loads(command(*words, "--target", "riscv64", "--scheme", "int8", "--json").stdout)
+    measured = command(*words, "--target", "riscv64", "--scheme", "int8", "--json")
+    assert "few samples (" in measured.stderr
+    asked = json.loads(measured.stdout)
     assert (asked["scheme"], asked["scheme_reason"]) == ("int8", "")
     chosen = json.loads(command(*words, "--target", "cortex-m4", "--json").stdout)
     assert (chosen["scheme"], "microcontroller" in chosen["scheme_reason"]) == ("int8", True)

@@ -135,12 +135,14 @@ FILES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "more"), FILES)
-def test_networks_without_decoding_report_it_and_accept_options(file: str, more: tuple[str, ...], faces: Path) -> None:
+def test_networks_without_decoding_report_it(file: str, more: tuple[str, ...], faces: Path) -> None:
     path = shared(f"models/{file}")
-    done = command("run", path, faces, *SCALED, *more)
+    done = command("run", path, faces, *SCALED[:4], *more)
     assert done.returncode == 0
     assert "'boxes' and 'scores' look like boxes and scores, but nothing" in " ".join(done.stderr.split())
     assert "--head" in done.stderr
+    limited = command("run", path, faces, *SCALED, *more)
+    assert (limited.returncode, "--threshold: no effect" in limited.stderr) == (2, True)
     drawn = command("run", path, faces, *SCALED, *more, "--draw", "never.png")
     assert (drawn.returncode, "--head" in drawn.stderr, "Traceback" in drawn.stderr) == (2, True, False)
     output = succeeds("run", path, faces, *SCALED, *more, "--head", RFB)
