@@ -27,7 +27,7 @@ def test_the_sources_are_there(target: str, tmp_path: Path) -> None:
     zig = compiler.zig(tmp_path)
     assert musl.available(zig, find(target))
     listed = sum(len(names.split()) for names in musl.SOURCES.values())
-    for_few = 2  # atomics and __aeabi_read_tp are of 32-bit Arm
+    for_few = 4  # atomics and __aeabi_read_tp are of 32-bit Arm, fenv-hf and fenv-sf of architectures without floats
     assert len(list(musl.files(zig, find(target)))) >= listed - for_few
 
 
@@ -50,9 +50,12 @@ def test_programs_with_a_part_of_the_c_library(target: str, tmp_path: Path) -> N
     program.chmod(0o700)
     runner = runner_of(made.target)
     assert isinstance(runner, Local)
-    run = [*runner.command, str(program), str(DIGITS / "seven.pgm"), "--threads", "2"]
-    printed = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-    assert re.search(r"probabilities f32\[1,10\]\n +7 +0\.99", printed)
+    run = [*runner.words, str(program), str(DIGITS / "seven.pgm"), "--threads", "2"]
+    done = subprocess.run(run, check=False, capture_output=True, text=True)
+    if "decode_save_opc" in done.stderr:
+        pytest.skip("this QEMU ends with a failed assertion of its own where vectors of f64 become integers (7.2 does)")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"probabilities f32\[1,10\]\n +7 +0\.99", done.stdout)
     missing = subprocess.run([*run[:-3], "nothing.npy"], check=False, capture_output=True, text=True)
     assert missing.returncode == 2
     assert "No such file" in missing.stderr

@@ -35,7 +35,7 @@ SOURCES = {
         _Exit exit
     """,
     "fenv": """
-        fenv fesetround
+        fenv fenv-hf fenv-sf fesetround
     """,
     "internal": """
         defsysinfo floatscan libc procfdname shgetc syscall_ret vdso
@@ -47,7 +47,7 @@ SOURCES = {
         __lctrans
     """,
     "math": """
-        __fpclassifyl __signbitl fmal ilogbl ldexp nextafterl scalbn scalbnl
+        __fpclassify __fpclassifyl __signbit __signbitl fmal ilogb ilogbl ldexp nextafter nextafterl scalbn scalbnl
     """,
     "misc": """
         getauxval getrlimit realpath syscall
