@@ -107,7 +107,7 @@ def test_blockings_fit_the_shape() -> None:
 
 
 def test_the_last_row_of_maps_of_odd_size_has_four_products() -> None:
-    """Of one level; of two, the image has one more row."""
+    """One level leaves a row for four products; with two levels the image gets one more row instead."""
     s = Conv(Image(1, 512, 19, 19, 16), Image(1, 512, 19, 19, 16))
     machine = MACHINES["lanes16"]
     blockings = best_blockings(s, machine, 20)

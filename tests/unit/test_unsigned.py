@@ -59,7 +59,7 @@ def test_results_are_the_same(name: str, arithmetic: Arithmetic) -> None:
 CHANGED = {"relu", "relu6", "clip to 2", "mul by channel", *MORE}
 """Networks in which a tensor has the least byte as zero point and is read by operators that take u8 alike."""
 IN_LITERT = {"halves"}
-"""Those of which LiteRT has another arithmetic for u8."""
+"""Networks with an operator whose arithmetic for u8 in LiteRT is not that for i8."""
 
 
 def test_zeros_of_a_dequantised_output_keep_their_sign() -> None:

@@ -273,8 +273,8 @@ class _Rows(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Parts(Given):
-    """What all steps share; ``n`` is the index of the image, ``group`` that of the part of the output channels, and
-    ``top`` the first row of the block.  ``rows``: of which products are made."""
+    """Operands and indices of all steps; ``n`` is the index of the image, ``group`` that of the part of the output
+    channels, and ``top`` the first row of the block.  ``rows``: of which products are made."""
 
     n: Index
     group: Index

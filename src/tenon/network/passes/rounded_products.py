@@ -60,6 +60,6 @@ def _add(graph: Graph, names: Names, y: Value) -> None:
 
 
 def _source(node: Node) -> Value | None:
-    """What a product reads in bytes."""
+    """The activations of a product before they become bytes; None if it is no product of bytes."""
     producer = node.inputs[0].producer if isinstance(node.op, BlockMatMul) and node.inputs[0] is not None else None
     return producer.input(0) if producer is not None and isinstance(producer.op, BlockQuantize) else None

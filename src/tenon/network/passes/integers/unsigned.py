@@ -28,7 +28,7 @@ _ALONG = frozenset({"Relu", "Clip", "Identity"})
 _CORES = frozenset({"Conv", "Add", "AveragePool", "GlobalAveragePool", "Gemm", "MatMul"}) | _MOVERS
 """Operators that compute with u8 as with i8."""
 _APART = frozenset({"Concat"})
-"""Those that have an arithmetic of their own for u8 in LiteRT."""
+"""Operators whose arithmetic for u8 in LiteRT is not that for i8."""
 
 
 def pays(machine: Machine) -> bool:
