@@ -323,22 +323,14 @@ class _ConvContext:
 
 
 @dataclass(frozen=True, eq=False)
-class _ConvTile:
-    """One tile: its run, weights, size and position; ``n``, ``xn`` and ``wn`` are batch indices of y, x and weights.
-    It is number ``turn`` of the ``of`` tiles that share a group of output channels."""
+class _ConvTile(BandTile):
+    """One tile with its run and weights; ``n``, ``xn`` and ``wn`` are batch indices of y, x and weights."""
 
     run: GroupRun
     w: Tensor | None
     n: Index
     xn: Index
     wn: Index
-    o: Index
-    top: Index
-    left: Index
-    height: int
-    width: int
-    turn: Index
-    of: int
 
     @property
     def channel(self) -> Index:
@@ -366,10 +358,10 @@ def conv(s: Conv, machine: Machine, tile: OutputTile) -> Kernel:
             i = stack.enter_context(k.loop("n", extent))
             n, xn, wn = n * extent + i, xn + i * x_step, wn + i * w_step
         for r, w in zip(cut, ws, strict=True):
-            for t in _tiles(k, s, r, machine, tile, images):
+            for place in _tiles(k, s, r, machine, tile, images):
+                t = _ConvTile(**vars(place), run=r, w=w, n=n * images + place.image, xn=xn + place.image, wn=wn)
                 with k.outline(f"{t.height}x{t.width}x{r.vecs}v{r.lanes}", shown_tile(t.height, t.width, r)):
-                    i, at = t.image, (t.o, t.top, t.left, t.height, t.width, t.turn, t.of)
-                    _micro(context, _ConvTile(r, w, n * images + i, xn + i, wn, *at))
+                    _micro(context, t)
     return k.done()
 
 
