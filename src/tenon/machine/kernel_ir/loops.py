@@ -295,7 +295,7 @@ def of_pairs(function: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr:
 
 
 def reduced_each(function: Callable[[Expr, Expr], Expr], vectors: Sequence[Expr]) -> list[Expr]:
-    """What ``function`` makes of all lanes of each vector, as the lanes of vectors, of which the last may have more."""
+    """The results of ``function`` of all lanes of each vector, as lanes of vectors, of which the last may have more."""
     lanes, level = vectors[0].type.lanes, list(vectors)
     while lanes > 1:
         level = [of_pairs(function, *(level[i : i + 2] * 2)[:2]) for i in range(0, len(level), 2)]

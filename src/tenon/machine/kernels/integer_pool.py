@@ -61,7 +61,7 @@ class IntegerPool:
         return cast(select(mask, cast(value, I32), 0), value.type.dtype)
 
     def integer(self, total: Expr, taps: int, count: int, machine: Machine) -> Expr:
-        """What ``epilogue`` is applied to, from the sum of ``taps`` elements of x."""
+        """The operand of ``epilogue``, from the sum of ``taps`` elements of x."""
         if self.requantize is None:
             half = select(op("less", total, 0), -(count // 2), count // 2)
             mean = op("div", total + half, count)
