@@ -23,12 +23,13 @@ from tenon.machine.algorithms.base import (
 )
 from tenon.machine.algorithms.estimate import DEVICE_CYCLES
 from tenon.machine.algorithms.integer_tiled import IntegerTiled, described
+from tenon.machine.algorithms.narrow_images import ReadsNarrowImages
 from tenon.machine.algorithms.tensor_staged import ranked, staged_cycles
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import integer_warpgroups
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, in_words, is_narrow, sums_shape, with_halo
+from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, in_words, sums_shape
 from tenon.machine.kernels.integer_conv import IntegerConv
 from tenon.machine.kernels.integer_staged import WordTile, integer_staged, pack, supported
 from tenon.machine.kernels.integer_tiled import joined_parts
@@ -36,10 +37,9 @@ from tenon.machine.kernels.integer_warpgroups import WordGroupTile
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import StagedTile
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import Layout
 
 
-class IntegerStaged(IntegerTiled):
+class IntegerStaged(ReadsNarrowImages, IntegerTiled):
     """Direct sums of bytes by tiles of a matrix unit, whose ``k`` are words; of weights with a zero point without it
     (``IntegerTiled``)."""
 
@@ -59,7 +59,7 @@ class IntegerStaged(IntegerTiled):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        tiles = ranked(in_words(in_rows_of_taps(problem[0].flattened())), machine, WordTile)
+        tiles = ranked(in_words(cls.arranged(problem[0])), machine, WordTile)
         return [cls(tile) for tile in tiles if not tile.cluster][:count]
 
     @classmethod
@@ -81,13 +81,8 @@ class IntegerStaged(IntegerTiled):
         assert isinstance(self.tile, WordTile)
         return integer_staged(s, self.tile)
 
-    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
-        """A narrow image has its halo, others none."""
-        own, result = super().layouts(problem, x, y)
-        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
-
     def cost(self, problem: Problem, machine: Machine) -> Cost:
-        s, tile = in_words(in_rows_of_taps(problem[0].flattened())), self.tile
+        s, tile = in_words(self.arranged(problem[0])), self.tile
         assert machine.launch is not None
         words = Depth.of(s, tile.k).steps * tile.k * -(-s.padded // tile.n) * tile.n
         return Cost(self.cycles(s, machine.launch) / DEVICE_CYCLES, 4 * words)
@@ -118,7 +113,7 @@ class IntegerWarpgroups(IntegerStaged):
 
     @classmethod
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
-        tiles = tensor_warpgroups.ranked(in_words(in_rows_of_taps(problem[0].flattened())), machine, WordGroupTile)
+        tiles = tensor_warpgroups.ranked(in_words(cls.arranged(problem[0])), machine, WordGroupTile)
         return [cls(tile) for tile in tiles[:count]]
 
     def cycles(self, s: Conv, launch: Launch) -> float:

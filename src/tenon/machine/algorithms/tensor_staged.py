@@ -24,16 +24,17 @@ from tenon.machine.algorithms.estimate import (
     DEVICE_LAUNCH,
     ComputedImage,
 )
+from tenon.machine.algorithms.narrow_images import ReadsNarrowImages
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, divides, in_rows_of_taps, is_narrow, positions, wide, with_halo
+from tenon.machine.kernels.group_tiles import Depth, divides, positions, wide
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import OPERATIONS, StagedTile, pack, supported, tensor_staged
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import I32, Layout
+from tenon.network.graph.types import I32
 
 _RATE = 1024.0
 """Products that the tensor cores of a unit add in a cycle, by instructions of 16 x 8 x 16."""
@@ -55,7 +56,7 @@ _CHUNK, _FLAT = 16, 40
 tap or a few, and where each group has a tap of its own (``Depth.flat``)."""
 
 
-class TensorStaged(TensorTiled):
+class TensorStaged(ReadsNarrowImages, TensorTiled):
     """Direct sums by tiles of a matrix unit, copied in stages."""
 
     name: ClassVar[str] = "tensor-staged"
@@ -70,10 +71,6 @@ class TensorStaged(TensorTiled):
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in ranked(cls.arranged(problem[0]), machine)[:count]]
 
-    @classmethod
-    def arranged(cls, s: Conv) -> Conv:
-        return in_rows_of_taps(s.flattened())
-
     def packed(self, weights: Array, s: Conv) -> Array:
         assert isinstance(self.tile, StagedTile)
         return pack(weights, s, self.tile)
@@ -81,11 +78,6 @@ class TensorStaged(TensorTiled):
     def kernel(self, s: Conv) -> Kernel:
         assert isinstance(self.tile, StagedTile)
         return tensor_staged(s, self.tile)
-
-    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
-        """A narrow image has its halo, others none."""
-        own, result = super().layouts(problem, x, y)
-        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = self.arranged(problem[0]), self.tile

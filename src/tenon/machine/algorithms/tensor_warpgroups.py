@@ -15,18 +15,19 @@ from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Cost, Limits, Problem
 from tenon.machine.algorithms.estimate import DEVICE_BYTES, DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY, DEVICE_LAUNCH
+from tenon.machine.algorithms.narrow_images import ReadsNarrowImages
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.isa.warpgroups import COLUMNS, WGMMA_BF16, WGMMA_F16
 from tenon.machine.kernel_ir.loops import Kernel
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.group_tiles import Depth, in_rows_of_taps, is_narrow, positions, with_halo
+from tenon.machine.kernels.group_tiles import Depth, positions
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.tensor_staged import M
 from tenon.machine.kernels.tensor_tiled import WarpTile
 from tenon.machine.kernels.tensor_warpgroups import GROUP, WarpgroupTile, pack, supported, tensor_warpgroups
 from tenon.network.graph.graph import Array
-from tenon.network.graph.types import I32, DType, Layout
+from tenon.network.graph.types import I32, DType
 
 _UNITS = {DType.F16: WGMMA_F16.operation, DType.BF16: WGMMA_BF16.operation}
 
@@ -54,7 +55,7 @@ _FEW, _NARROW = 64, 128
 a unit has room for two such blocks, of which one stores while the other multiplies."""
 
 
-class TensorWarpgroups(TensorTiled):
+class TensorWarpgroups(ReadsNarrowImages, TensorTiled):
     """Direct sums by tiles of a matrix unit that works beside the threads of four warps."""
 
     name: ClassVar[str] = "tensor-warpgroups"
@@ -71,10 +72,6 @@ class TensorWarpgroups(TensorTiled):
     def candidates(cls, problem: Problem, machine: Machine, limits: Limits, count: int) -> Sequence[Self]:
         return [cls(tile) for tile in ranked(cls.arranged(problem[0]), machine, WarpgroupTile)[:count]]
 
-    @classmethod
-    def arranged(cls, s: Conv) -> Conv:
-        return in_rows_of_taps(s.flattened())
-
     def packed(self, weights: Array, s: Conv) -> Array:
         assert isinstance(self.tile, WarpgroupTile)
         return pack(weights, s, self.tile)
@@ -82,11 +79,6 @@ class TensorWarpgroups(TensorTiled):
     def kernel(self, s: Conv) -> Kernel:
         assert isinstance(self.tile, WarpgroupTile)
         return tensor_warpgroups(s, self.tile)
-
-    def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
-        """A narrow image has its halo, others none."""
-        own, result = super().layouts(problem, x, y)
-        return with_halo(problem[0], x) if is_narrow(problem[0]) else own, result
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         s, tile = self.arranged(problem[0]), self.tile
