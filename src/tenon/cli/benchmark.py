@@ -95,8 +95,8 @@ def _conditions(device: Connection | None, before: DeviceFacts | None) -> str:
 def _measured(
     engine: Engine | RemoteBundle, timing: TimingSettings, *, on_device: bool
 ) -> tuple[dict[str, Any], Times | None]:
-    """What is listed of a network, and its times; None where its instructions are counted, on an emulator of this
-    machine."""
+    """The row that is listed of a network, and its times; None where an emulator on this machine counts its
+    instructions."""
     rounds, warmup = timing.rounds, timing.warmup
     if timing.streams:
         return _in_streams(engine, timing, timing.streams)

@@ -37,7 +37,7 @@ from tenon.runtime.bundle.writer import save_container
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """What ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
+    """Files that ``tenon compile`` writes: the bundle to ``out``, with the parts ``emit``, and a page to ``report``.
 
     ``offload`` are devices that run parts of it, plug-ins ("PATH=ARGUMENT") or GPU targets, and ``device_of`` assigns
     layers to them ("LAYER=DEVICE").  ``dump`` is the folder for the stages of the compilation as text.  ``gpu`` are the

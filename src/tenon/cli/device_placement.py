@@ -1,4 +1,4 @@
-"""Which devices run which layers of a network: what ``tenon inspect`` prints, and tables and colours of pages."""
+"""The devices that run the layers of a network: what ``tenon inspect`` prints, and tables and colours of pages."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _usual(command: str, option: Any) -> str:
 
 
 def metavar(command: str, option: Any) -> str:
-    """What stands for an option's value; "" where it takes none, or nothing says what it takes."""
+    """The placeholder of an option's value; "" where it takes none, or nothing says what it takes."""
     if getattr(option, "is_flag", False):
         return ""
     if option.metavar:
@@ -136,7 +136,7 @@ def _row(command: str, option: Any) -> tuple[str, str]:
 
 
 def _described(command: str, parameter: Any) -> str:
-    """What a parameter is, with its choices, limits and default."""
+    """The description of a parameter, with its choices, limits and default."""
     notes = []
     if parameter.param_type_name == "option":
         choices = option_tables.entry(option_tables.CHOICES, command, long_name(parameter))

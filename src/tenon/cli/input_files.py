@@ -1,4 +1,4 @@
-"""What ``tenon run`` runs on: images, sounds, videos and arrays, and the inputs that they become."""
+"""The files that ``tenon run`` reads: images, sounds, videos and arrays, and the inputs that they become."""
 
 from __future__ import annotations
 

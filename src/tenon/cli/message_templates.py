@@ -56,7 +56,7 @@ class Template:
         return sum(character.isalpha() for part in self.literals for character in part)
 
     def match(self, message: str) -> dict[str, str] | None:
-        """What was inserted, by name; None if the message was not made of this template."""
+        """The values that were inserted, by name; None if the message was not made of this template."""
         first, *rest = self.literals
         if not rest:
             return {} if message == first else None

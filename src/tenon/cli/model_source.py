@@ -83,7 +83,7 @@ class ModelArgument:
 
     @property
     def cut(self) -> tuple[object, ...]:
-        """What of the model is compiled, for comparisons."""
+        """The part of the model that is compiled, for comparisons."""
         values = {name: getattr(value, "tolist", lambda value=value: value)() for name, value in self.values.items()}
         arrays, limits = dict(self.arrays), dict(self.limits)
         return self.sha256, self.bindings, values, self.inputs, self.outputs, arrays, limits

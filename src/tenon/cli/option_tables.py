@@ -1,4 +1,4 @@
-"""What the help says of commands and options besides their own text: groups, panels, defaults and choices.
+"""Tables of the help of commands and options, besides their own text: groups, panels, defaults and choices.
 
 A key is an option's long name, or "COMMAND --option" where a command has another value.  An option that is in no panel,
 or whose default nothing states, fails a test.

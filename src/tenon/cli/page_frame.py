@@ -1,4 +1,4 @@
-"""What all HTML pages of reports share: the frame, its style, tables that can be sorted, figures.
+"""Parts that all HTML pages of reports share: the frame, its style, tables that can be sorted, figures.
 
 Pages are self-contained and open offline; every text from a model has to be escaped by who gives it.
 """

@@ -1,4 +1,4 @@
-"""What all commands have in common: plug-ins, messages for errors and warnings, signals, exit statuses."""
+"""Parts that all commands have in common: plug-ins, messages for errors and warnings, signals, exit statuses."""
 
 from __future__ import annotations
 

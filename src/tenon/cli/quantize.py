@@ -161,7 +161,7 @@ def _print(report: Report, *, verbose: bool = False) -> None:
 
 
 def _print_trials(report: Report, tried: Mapping[str, float]) -> None:
-    """What each correction and each kind of ranges gains at the outputs."""
+    """Print the gain at the outputs of each correction and each kind of ranges."""
     for name, gain in tried.items():
         kept = "  (kept)" if name in (*report.applied, report.method) else ""
         before = f" ({report.without[name]:.1f} dB without)" if name in report.without else ""

@@ -31,7 +31,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What the page shows.  ``graph`` and ``profile`` are pages; ``left_in_float`` has the layers that are not computed
+    """The page's content.  ``graph`` and ``profile`` are pages; ``left_in_float`` has the layers that are not computed
     in the type asked for, and why; ``left_out`` says why a section is missing."""
 
     manifest: Manifest

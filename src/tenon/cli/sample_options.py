@@ -41,7 +41,7 @@ Report = Annotated[
 
 @dataclass(frozen=True)
 class SchemeOptions:
-    """What is quantised, to what, by which ranges.  Fields are named as the arguments of ``tenon.quantize``."""
+    """Options of the layers, the scheme and the ranges.  Fields are named as the arguments of ``tenon.quantize``."""
 
     scheme: Annotated[
         str,
@@ -80,7 +80,7 @@ class SchemeOptions:
 
 @dataclass(frozen=True)
 class RepairOptions:
-    """What is done about the loss.  Fields are named as the arguments of ``tenon.quantize``."""
+    """Options of the repairs that make the loss smaller.  Fields are named as the arguments of ``tenon.quantize``."""
 
     bias_correction: Annotated[
         bool, typer.Option("--bias-correction/--no-bias-correction", help="Put the means of channels back.")
@@ -99,7 +99,7 @@ class RepairOptions:
 
 @dataclass(frozen=True)
 class ContractOptions:
-    """What must be kept.  Fields are named as the arguments of ``tenon.quantize``."""
+    """Options of the accuracy that must be kept.  Fields are named as the arguments of ``tenon.quantize``."""
 
     min_sqnr: Annotated[
         float | None,

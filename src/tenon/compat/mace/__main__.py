@@ -111,7 +111,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _places(
     arguments: argparse.Namespace, targets: Sequence[str]
 ) -> Iterator[tuple[Opener | None, Sequence[str], str]]:
-    """What runs bundles, targets and name of every device that is asked for; None and "" for this machine."""
+    """The opener of bundles, targets and name of every device that is asked for; None and "" for this machine."""
     devices = selected_devices(arguments)
     if not devices:
         yield None, targets, ""

@@ -45,7 +45,7 @@ def selected_devices(arguments: argparse.Namespace) -> list[DeviceSpec]:
 
 @contextmanager
 def opened_device(spec: DeviceSpec, arguments: argparse.Namespace) -> Iterator[tuple[Opener, str]]:
-    """What runs bundles on a device, and the target to compile for: of the ABIs asked for, else the device's."""
+    """The opener of bundles on a device, and the target to compile for: of the ABIs asked for, else the device's."""
     with RemoteRunner(spec).connected() as connection:
         asked = [abi.strip() for abi in arguments.target_abis.split(",") if abi.strip()]
         common = [abi for abi in asked if not spec.abis or abi in spec.abis]

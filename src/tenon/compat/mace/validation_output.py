@@ -1,4 +1,4 @@
-"""What MACE's ``validate.py`` prints of a validation, which scripts read."""
+"""The lines that MACE's ``validate.py`` prints of a validation, which scripts read."""
 
 from __future__ import annotations
 

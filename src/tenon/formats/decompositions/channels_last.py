@@ -1,4 +1,4 @@
-"""What the formats of TensorFlow's family share: tensors whose channels come last, in ONNX operators.
+"""Parts that the formats of TensorFlow's family share: tensors whose channels come last, in ONNX operators.
 
 Every operator that ONNX defines on [N, C, spatial...] stands between two Transposes; the passes let these cancel.
 """
@@ -443,7 +443,7 @@ class ChannelsLast(GraphBuilder):
         return y if len(dims) == 2 else self.reshape(y, (*dims[:-1], outer))
 
     def recurrent(self, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
-        """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs, the last states."""
+        """The results of ONNX's LSTM, GRU or RNN of these inputs: all outputs, the last states."""
         return unrolled(self, kind, inputs, **attributes)
 
     def square(self, x: Value) -> Value:

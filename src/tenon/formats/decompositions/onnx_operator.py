@@ -19,7 +19,7 @@ _NEWEST = 22
 def decomposed(
     builder: NodeBuilder, type: str, inputs: Sequence[Value | None], results: int = 1, /, **attributes: Any
 ) -> list[Value]:
-    """What ONNX's operator of these inputs makes.  Absent attributes have ONNX's defaults.  Raises RefusedError."""
+    """The results of ONNX's operator of these inputs.  Absent attributes have ONNX's defaults.  Raises RefusedError."""
     from tenon.formats.decompositions.onnx.compose import COMPOSED
 
     node = OnnxNode(_Builder(builder), type, _NEWEST, inputs, [builder.origin.layer], results, attributes)

@@ -25,7 +25,7 @@ CUDNN = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 def unrolled(builder: NodeBuilder, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> list[Value]:
-    """What ONNX's LSTM, GRU or RNN of these inputs makes: all outputs [T, D, N, H], the last states [D, N, H]."""
+    """The results of ONNX's LSTM, GRU or RNN of these inputs: all outputs [T, D, N, H], the last states [D, N, H]."""
     steps = builder.dims(inputs[0])[0] if inputs[0] is not None else 0
     if not 0 < steps <= MAX_STEPS:
         raise RefusedError(f"runs over {steps} steps; at most {MAX_STEPS} are unrolled")
@@ -44,7 +44,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Recurrent:
-    """What ``run`` makes: outputs [T, N, D * H], and the last hidden (and cell) states [layers * D, N, H]."""
+    """The results of ``run``: outputs [T, N, D * H], and the last hidden (and cell) states [layers * D, N, H]."""
 
     outputs: Value
     states: list[Value]

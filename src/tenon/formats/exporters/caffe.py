@@ -33,7 +33,7 @@ Blobs = dict[str, list[Array]]
 
 @dataclass(frozen=True)
 class Settings:
-    """Which steps to take.  ``scale`` and ``mean`` (per channel) are used where the net itself does not say them."""
+    """The steps to take.  ``scale`` and ``mean`` (per channel) are used where the net itself does not say them."""
 
     norms: bool = True
     scale_input: bool = True

@@ -110,7 +110,7 @@ class _Writer:
         return name
 
     def name(self, value: Value | None) -> str:
-        """What the file calls a value; an absent input has no name."""
+        """The name of a value in the file; an absent input has none."""
         if value is None:
             return ""
         if value not in self.names:

@@ -23,7 +23,7 @@ CAFFE_ENDINGS = (".prototxt", ".caffemodel")
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What to rewrite and where to; see ``pipeline.rewrite``."""
+    """The model to rewrite and the file to write; see ``pipeline.rewrite``."""
 
     model: Source
     out: Path | None

@@ -56,7 +56,7 @@ class _SkippedError(RefusedError):
 
 @dataclass
 class _ImportedLayer:
-    """What one layer read and made, for cutting."""
+    """Values that one layer read and made, for cutting."""
 
     origin: Origin
     reads: set[str] = field(default_factory=set)

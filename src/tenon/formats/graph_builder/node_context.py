@@ -27,7 +27,7 @@ Outputs = Value | Sequence[Value]
 
 
 class NodeBuilder(Protocol):
-    """What a node needs of the builder of its graph; ``GraphBuilder`` has it."""
+    """The interface of the builder of a graph that nodes need; ``GraphBuilder`` has it."""
 
     @property
     def origin(self) -> Origin: ...

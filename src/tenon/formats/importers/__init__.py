@@ -84,7 +84,7 @@ FORMATS = {
 
 
 class Importer(Protocol):
-    """What a module in ``FORMATS`` offers; the functions that import layers are loaded with a file.
+    """The interface of a module in ``FORMATS``; the functions that import layers are loaded with a file.
 
     A format of two files recognises both of them, and ``load`` finds the other one with ``file.partner``.
     """

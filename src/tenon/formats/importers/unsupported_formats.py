@@ -134,7 +134,7 @@ LAST = (
 
 
 def foreign(name: str, head: bytes) -> str:
-    """What a file is that no importer reads, and what to give instead; "" if it is not known either.
+    """The description of a file that no importer reads, and what to give instead; "" if its format is not known.
 
     ``head`` is the beginning of its content, ``HEAD`` bytes or all.
     """

@@ -1,4 +1,4 @@
-"""What a file holds, told by its first bytes: for messages about files that are not what they should be."""
+"""The kind of a file, told by its first bytes: for messages about files that are not what they should be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class FileKind(NamedTuple):
-    """What a file holds ("a JPEG image"), and what to do where a model is wanted."""
+    """The kind of a file ("a JPEG image"), and what to do where a model is wanted."""
 
     what: str
     remedy: str = ""
@@ -46,7 +46,7 @@ _MODELS: tuple[tuple[int, bytes, FileKind], ...] = (
 
 
 def no_model(head: bytes) -> FileKind | None:
-    """What a file with these first bytes is, if models of no format begin so."""
+    """The kind of a file with these first bytes, if models of no format begin so."""
     if not head:
         return FileKind("empty", "copy or download it again")
     for place, beginning, kind in _BEGINNINGS:
@@ -58,7 +58,7 @@ def no_model(head: bytes) -> FileKind | None:
 
 
 def told_kind(head: bytes) -> str:
-    """What a file with these first bytes is, in words: "it is a JPEG image"; "" where they say nothing."""
+    """The kind of a file with these first bytes, in words: "it is a JPEG image"; "" where they say nothing."""
     model = next((kind for place, beginning, kind in _MODELS if head.startswith(beginning, place)), None)
     if kind := no_model(head) or model:
         return f"it is {kind.what}"

@@ -76,7 +76,7 @@ class GgufTensor:
 
     @property
     def size(self) -> int:
-        """Its elements."""
+        """The number of elements."""
         return math.prod(self.dims)
 
 
@@ -155,7 +155,7 @@ class _GgufReader:
         return self.take(count).decode("utf-8", "replace")
 
     def texts(self, count: int) -> list[str]:
-        """So many texts: of a vocabulary, too many for a call each."""
+        """``count`` texts: a vocabulary has too many for a call each."""
         data, at, end, texts = self.data, self.at, len(self.data), list[str]()
         for _ in range(count):
             start = at + 8

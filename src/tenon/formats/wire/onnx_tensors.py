@@ -118,7 +118,7 @@ def is_missing(tensor: TensorProto) -> bool:
 
 
 def missing(tensor: TensorProto) -> Array:
-    """What stands for a missing tensor.  Raises TensorError."""
+    """The array that stands for a missing tensor.  Raises TensorError."""
     dims = tuple(tensor.dims)
     if math.prod(dims) >= 2**40:
         raise TensorError(f"the shape {list(dims)} is impossible")

@@ -215,7 +215,7 @@ class Message:
 
 # -------------------------------------------------------------------------------------------- reading
 class DamagedError(Exception):
-    """What is wrong with the bytes; the reader adds the location."""
+    """A fault in the bytes; the reader adds the location."""
 
 
 def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:

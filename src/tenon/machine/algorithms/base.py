@@ -71,7 +71,7 @@ class Step:
 # ----------------------------------------------------------------------------------------------- limits and costs
 @dataclass(frozen=True)
 class Limits:
-    """What an algorithm may cost.
+    """Bounds of the cost of an algorithm.
 
     ``winograd`` is the largest tile of Winograd's algorithm, 0 for none, and ``max_winograd_error`` the largest error
     over the RMS of an output channel that it may add.  ``integer_winograd`` is the most bytes that the weights of a
@@ -134,7 +134,7 @@ class Stage:
         return [Weights(np.pad(self.bias.astype(np.float32), (0, self.conv.padded - self.conv.y.channels)))]
 
     def epilogue_args(self) -> list[Arg]:
-        """What every kernel takes after its weights: bias, mask of padding lanes, the epilogue's operands."""
+        """The arguments of every kernel after its weights: bias, mask of padding lanes, the epilogue's operands."""
         mask = [Weights(lane_mask(self.conv.y.channels, self.conv.y.block))] if self.conv.clear else []
         return [*self.bias_args(), *mask, *self.operands]
 
@@ -200,7 +200,7 @@ class Algorithm(Protocol):
 
     @property
     def packing(self) -> tuple[str | int, ...]:
-        """What packed weights depend on, besides the weights and the problem."""
+        """Parameters that packed weights depend on, besides the weights and the problem."""
         ...
 
     def compared(self, problem: Problem, machine: Machine) -> float:
@@ -223,7 +223,7 @@ class Algorithm(Protocol):
 
     @property
     def numerics(self) -> tuple[str | int, ...]:
-        """What ``error`` depends on, besides the problem."""
+        """Parameters that ``error`` depends on, besides the problem."""
         return (self.name,)
 
     def layouts(self, problem: Problem, x: Layout, y: Layout) -> tuple[Layout, Layout]:
@@ -236,7 +236,7 @@ class Algorithm(Protocol):
 
 
 class WithoutParameters(Algorithm):
-    """What algorithms share that a layer can be computed by in one way only."""
+    """The base of algorithms that compute a layer in one way only."""
 
     offered: ClassVar[int] = 1
 

@@ -1,4 +1,4 @@
-"""Which kernel multiplies activations by weights in blocks: one by vectors, or one by tiles of a matrix unit."""
+"""The kernel that multiplies activations by weights in blocks: one by vectors, or one by tiles of a matrix unit."""
 
 from __future__ import annotations
 

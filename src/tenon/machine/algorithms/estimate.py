@@ -52,7 +52,7 @@ def pair_time(machine: Machine) -> float:
 
 
 def arithmetic(s: Conv, machine: Machine) -> Arithmetic:
-    """What the inner loop of direct sums takes besides loads."""
+    """The arithmetic of the inner loop of direct sums, besides loads."""
     if s.pairs(machine):
         return Arithmetic(pair_time(machine))
     if s.halves(machine):

@@ -1,4 +1,4 @@
-"""What numbers of 16 bits do to a sum of products: the largest error over the RMS of its output channel.
+"""The effect of 16-bit numbers on a sum of products: the largest error over the RMS of its output channel.
 
 For inputs that are random, of mean zero and independent, an output is a sum with a standard deviation that follows from
 the weights, and so is its error: with d the most that storage moves a weight w, the deviations are in the ratio of

@@ -113,7 +113,7 @@ class Strassen(Algorithm):
 
 
 def numbers_of(b: StrassenBlocking) -> Mapping[str, int]:
-    """What sets a blocking apart from others, by name."""
+    """Parameters that set a blocking apart from others, by name."""
     tile = {"tile_rows": b.tile.rows, "tile_cols": b.tile.cols, "vecs": b.tile.vecs}
     return {"levels": b.levels, "rows": b.rows, "cols": b.cols, "groups": b.groups, **tile}
 

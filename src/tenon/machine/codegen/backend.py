@@ -82,7 +82,7 @@ class EntryPoint:
 
     @property
     def prototype(self) -> str:
-        """Its declaration without a semicolon."""
+        """The declaration without a semicolon."""
         parts = [part for part in (region_parameters(self.regions), ", ".join(self.parameters)) if part]
         head = f"{self.returns}{'' if self.returns.endswith('*') else ' '}{self.name}"
         line = f"{head}({', '.join(parts)})"

@@ -148,7 +148,7 @@ class CLike(Printer):
 
     @staticmethod
     def suffix(dtype: DType) -> str:
-        """What the literals of a float type end in."""
+        """The suffix of the literals of a float type."""
         return "" if dtype is DType.F64 else "f"
 
     # ---------------------------------------------------------------------------------- operations
@@ -239,7 +239,7 @@ class CLike(Printer):
         return "{V}"
 
     def words(self, name: str, t: Type) -> Makers:
-        """What the words in braces of a helper function stand for (``isa.base``), each made where it is used."""
+        """The substitutes of the words in braces of a helper function (``isa.base``), each made where it is used."""
         return {
             "V": lambda: self.type(t),
             "I": lambda: self.type(self.signed(t)),
@@ -324,7 +324,7 @@ class CLike(Printer):
 
     # ---------------------------------------------------------------------------------------- text
     def head(self) -> str:
-        """What stands before the functions printed so far: types, helpers, and other names for those kernels and values
+        """The text before the functions printed so far: types, helpers, and other names for those kernels and values
         that are called by a word of the language."""
         body = self.printed_functions()
         words = [word for word in self.reserved if re.search(rf"\b{word}\b", body)]

@@ -31,7 +31,7 @@ def _escaped(c: str) -> str:
 
 
 def kernel_comment(kernel: Kernel) -> str:
-    """What a kernel computes, and the buffers that it is given."""
+    """The comment of a kernel: its computation, and the buffers that it is given."""
     lines = [f"{kernel.about or kernel.name}."]
     for space, role in _ROLES.items():
         if names := [_shown(b) for b in kernel.params if b.space == space]:
@@ -40,7 +40,7 @@ def kernel_comment(kernel: Kernel) -> str:
 
 
 def part_comment(kernel: str, about: str) -> str:
-    """What a function computes that a kernel calls."""
+    """The comment of a function that a kernel calls."""
     return f"/* Part of {kernel}: {about}. */\n"
 
 
@@ -50,7 +50,7 @@ def call_comment(call: Call) -> str:
 
 
 def call_facts(call: Call) -> str:
-    """Which layer a kernel call is of: its name, its operator, its output's shape, attributes that matter."""
+    """The layer of a kernel call: its name, its operator, its output's shape, attributes that matter."""
     facts = call.facts
     words = [f"{harmless(call.layer)}: {harmless(call.op)} -> {list(facts.output)}"]
     if call.clears:

@@ -26,7 +26,7 @@ class CodeLine:
     cells: tuple[tuple[object, str], ...] = ()  # a declaration of registers: only those that are needed
 
     def shown(self, needed: set[object]) -> str:
-        """Its text; empty if what it gives is not needed."""
+        """The text; empty if what it gives is not needed."""
         if not self.cells:
             return self.text if self.gives is None or self.gives in needed else ""
         names = ", ".join(name for key, name in self.cells if key in needed)

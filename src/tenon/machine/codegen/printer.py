@@ -126,7 +126,7 @@ class Printer(Declarations, ABC):
 
     @abstractmethod
     def slice_head(self, loop: Loop, first: str, each: int) -> str:
-        """Like ``loop_head``, for the iterations in a slice of the work items.
+        """The head of a loop (see ``loop_head``) over the iterations in a slice of the work items.
 
         ``first`` is the number of the loop's first work item; every iteration has ``each`` items.
         """

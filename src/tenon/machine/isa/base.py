@@ -1,4 +1,4 @@
-"""What one instruction set adds: operations of the loop IR, and their C.
+"""The interface of an instruction set: the operations that it adds to the loop IR, and their C.
 
 A module of this package is one instruction set, or operations that several have.  It may define
 

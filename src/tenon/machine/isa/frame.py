@@ -1,4 +1,4 @@
-"""What the inner loops that are written in assembly have in common."""
+"""Parts that the inner loops written in assembly have in common."""
 
 from __future__ import annotations
 

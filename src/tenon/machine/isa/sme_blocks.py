@@ -173,6 +173,6 @@ def channels_of(block: OuterBlock) -> list[str]:
 
 
 def finished_row(ends: OuterEnds, count: int, predicate: str) -> list[str]:
-    """So many columns of a tile in z0 and so on, in f32: the results of sixteen channels each, stored."""
+    """``count`` columns of a tile in z0 and so on, in f32: the results of sixteen channels each, stored."""
     stores = [f"{stores_of(ends)} {{z{k}.s}}, {predicate}, [%[s]]" for k in range(count)]
     return [*finished(ends, range(count)), *(line for each in stores for line in (each, "add %[s], %[s], %[plane]"))]

@@ -56,7 +56,7 @@ class _Single:
         return lines
 
     def weights(self, count: int, *, by_words: bool) -> list[str]:
-        """So many vectors of weights, and the address of the next."""
+        """Load ``count`` vectors of weights, and advance the address to the next."""
         if self.block.pitch:
             return [line for step in range(count // self.block.across) for line in self.matrix_row(step)]
         return [*self.packed(count, by_words=by_words), f"addvl %[w], %[w], #{count}"]

@@ -44,7 +44,7 @@ _LARGE = 1 << 20
 
 @dataclass(frozen=True)
 class Conv:
-    """What to compute.  ``top`` and ``left`` are the padding; the halo of ``x`` must cover it.
+    """The convolution to compute.  ``top`` and ``left`` are the padding; the halo of ``x`` must cover it.
 
     Output position (r, c) lies at row ``r * y_step[0] + y_start[0]`` of ``y`` (columns likewise), over
     ``positions`` rows and columns; by default every position of ``y``.  ``packed`` says whether weights come
@@ -104,7 +104,7 @@ class Conv:
         return self.groups == self.x.channels == self.y.channels and self.x.block == self.y.block
 
     def pairs(self, machine: Machine) -> str:
-        """What bf16 pairs are formed of: neighbouring "channels", for blocks of one the "taps" of a row; "" if none."""
+        """The source of bf16 pairs: neighbouring "channels", for blocks of one the "taps" of a row; "" if none."""
         bf16 = self.x.dtype is DType.BF16 and self.weights is DType.BF16 and self.taps > 0
         if not (machine.multiplies(DType.BF16, 2) and bf16 and self.packed):
             return ""
@@ -302,7 +302,7 @@ def images_inside(s: Conv) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _ConvContext:
-    """What all tiles of a kernel share: shapes, machine and buffers."""
+    """Data that all tiles of a kernel share: shapes, machine and buffers."""
 
     k: Builder
     s: Conv

@@ -49,7 +49,7 @@ def pack_blocks(weights: Array, s: Conv, lanes: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _DepthwiseContext:
-    """What all tiles of a kernel share: vector ``c`` of the channels of image ``n``, whose rows from ``first`` on are
+    """Data of all tiles of a kernel: vector ``c`` of the channels of image ``n``, whose rows from ``first`` on are
     stored as image ``into`` of ``y``."""
 
     k: Builder
@@ -76,7 +76,7 @@ class _DepthwiseContext:
         return value if self.halves else loaded(value)
 
     def start(self) -> Expr | None:
-        """What products are added to."""
+        """The value that products are added to."""
         return broadcast(Const(0.0, Type(DType.F16)), self.lanes) if self.halves else self.bias
 
     def added(self, acc: Expr, value: Expr, weight: Expr) -> Expr:

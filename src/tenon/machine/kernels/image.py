@@ -49,7 +49,7 @@ class Image:
 
     @property
     def shown(self) -> str:
-        """Its channels, rows and columns, for comments in generated code."""
+        """The channels, rows and columns, for comments in generated code."""
         return f"{self.channels}x{self.h}x{self.w}"
 
     @property

@@ -99,7 +99,7 @@ def words(weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class IntegerConv:
-    """What to compute: ``conv``, its images of integers and its weights of one byte, or i16; its epilogue is applied to
+    """The convolution to compute: ``conv``, of integer images and weights of one byte, or i16; its epilogue applies to
     requantised results.  With ``added``, the first operand of ``conv`` is added to the sums, by factors that are the
     last of the rows, and is none of the epilogue.
 
@@ -144,7 +144,7 @@ class IntegerConv:
         return "" if words == POSITIONS and (self.weight_zero or machine.cut_short) else words
 
     def shifted(self, machine: Machine) -> int:
-        """What is added to activations before they are multiplied, so that they are of that type."""
+        """The offset added to activations before they are multiplied, so that they are of that type."""
         own, wanted = self.conv.x.dtype, self.multiplied(machine)
         return 0 if own is wanted else 128 if own is DType.I8 else -128
 
@@ -236,7 +236,7 @@ class IntegerConvContext(IntegerEnds):
         return wide - self.s.weight_zero if self.s.weight_zero else wide
 
     def flip(self, lanes: int) -> Expr | None:
-        """What turns bytes into those of the other sign, less or plus 128; None where they are right."""
+        """The operand that turns bytes into those of the other sign, less or plus 128; None where they are right."""
         return None if self.flips is None else self.k.let("flip", self.flips.vec(lanes)[0])
 
     def value(self, x: Expr, lanes: int, flip: Expr | None) -> Expr:

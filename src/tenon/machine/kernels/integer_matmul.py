@@ -59,7 +59,7 @@ class IntegerMatMul:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What sums become: the operands of the epilogue, and y [rows of all matrices, N]."""
+    """Results of the sums: the operands of the epilogue, and y [rows of all matrices, N]."""
 
     s: IntegerMatMul
     operands: list[Tensor]

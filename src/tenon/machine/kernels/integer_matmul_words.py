@@ -89,7 +89,7 @@ class Words:
 
     @property
     def shifts(self) -> tuple[int, int]:
-        """What is added to left and to right bytes before they are multiplied."""
+        """Offsets added to left and to right bytes before they are multiplied."""
         left = 0 if self.s.dtypes[0] is self.multiplied else 128 if self.multiplied is DType.U8 else -128
         return left, -128 if self.s.dtypes[1] is DType.U8 else 0
 

@@ -41,7 +41,7 @@ Rounding = Literal["double", "float", "even"]
 
 @dataclass(frozen=True)
 class PairConv:
-    """What to compute: ``conv`` of i8, whose results are clamped between ``low`` and ``high`` before its epilogue.
+    """The convolution ``conv`` of i8, whose results are clamped between ``low`` and ``high`` before its epilogue.
 
     The border of x is ``fill``, and ``zero`` the zero point of the results.  ``signed``: results may lie below it, so
     that halves must be rounded away from zero there too; elsewhere ``low`` hides the difference.  ``slope`` is that of
@@ -157,8 +157,8 @@ def wrapped(rows: Array) -> Array:
 # -------------------------------------------------------------------------------------------- shared parts
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What is added to the sums (``PairConv.added``), if anything: factors in i32 of each channel, and an image; and
-    the images that the epilogue reads."""
+    """Operands that are added to the sums (``PairConv.added``), if any: factors in i32 of each channel, and an image;
+    and the images that the epilogue reads."""
 
     s: PairConv
     tensors: tuple[Tensor, ...]
@@ -166,7 +166,7 @@ class Operands:
 
     @classmethod
     def begin(cls, k: Builder, s: PairConv) -> Operands:
-        """Their parameters."""
+        """The parameters of the operands."""
         first = () if s.added is None else (k.param("g", s.conv.y.channels, dtype=I32),)
         images = tuple(k.param("a", *image.shape, dtype=image.dtype) for image in s.conv.operands)
         own = len(first)
@@ -191,7 +191,7 @@ class Operands:
 
 @dataclass(frozen=True, eq=False)
 class PairContext:
-    """What all tiles of a kernel share."""
+    """Data that all tiles of a kernel share."""
 
     k: Builder
     s: PairConv

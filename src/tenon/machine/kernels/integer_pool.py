@@ -21,7 +21,7 @@ from tenon.network.graph.types import F32, I32, DType
 
 @dataclass(frozen=True)
 class IntegerPool:
-    """What to compute of the sum over every window of ``count`` elements (the product of its segments' weights).
+    """The function of the sum over every window of ``count`` elements (the product of its segments' weights).
 
     Without ``requantize`` it is divided by the count, halves away from zero, and clamped between ``low`` and ``high``.
     With it, ``x_zero`` is subtracted from every element, and the sum times the factor that ``factors`` are the rows of,

@@ -18,7 +18,7 @@ FRACTION = 10
 
 @dataclass(frozen=True)
 class IntegerResize:
-    """What to compute: every element from two rows and two columns of x, whose weights add up to 2**FRACTION each."""
+    """Resampling: every element from two rows and two columns of x, whose weights add up to 2**FRACTION each."""
 
     x: Image
     y: Image

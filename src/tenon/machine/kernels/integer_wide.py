@@ -20,7 +20,7 @@ SUMS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class WideConv:
-    """What to compute; images have one channel in a block, and x a halo as wide as its padding.
+    """The convolution to compute; images have one channel in a block, and x a halo as wide as its padding.
 
     ``deep`` are the input channels of a group.  With ``partial`` the products of one tap are summed in i32.
     ``row_types`` and ``single`` are as in ``kernels.integer_conv``.

@@ -68,7 +68,7 @@ def outer_fours(p: Words) -> Kernel:
 
 
 def _fours(k: Builder, p: Words, of: tuple[Tensor, Tensor], at: tuple[Index, Index], count: int, rows: int) -> None:
-    """So many rows of words of a matrix, from the number ``at`` on, of ``rows`` rows each."""
+    """Store ``count`` rows of words of a matrix, from the number ``at`` on, of ``rows`` rows each."""
     (b, words), (i, first), n = of, at, p.s.size[2]
     numbers = OuterFours(count, n, rows, int(p.shifts[1] != 0)).numbers
     operands = [(words, (i, first, 0)), (b, (i, first * 4, 0))]

@@ -1,4 +1,4 @@
-"""Which loops of a nest are parallel: the outermost ones, as many as needed for enough work items; and in which order
+"""The parallel loops of a nest: the outermost ones, as many as needed for enough work items; and in which order
 threads share output channels and positions."""
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tenon.network.graph.types import F32, I32, DType, Layout
 
 @dataclass(frozen=True)
 class Pointwise:
-    """What to compute: ``output = function(*inputs)`` over boxes of one rank.
+    """The function to compute: ``output = function(*inputs)`` over boxes of one rank.
 
     ``clear`` adds a parameter after the inputs: an i32 mask per element of the box ``mask``, broadcast like any
     operand; where it is 0 the output is 0.

@@ -73,7 +73,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Pool:
-    """What to compute: the maximum of every window, or when ``average`` the sum over its two weights' product."""
+    """A pooling: the maximum of every window, or when ``average`` the sum over its two weights' product."""
 
     x: Image
     y: Image
@@ -95,7 +95,7 @@ def lowest(dtype: DType) -> float | int:
 
 @dataclass(frozen=True, eq=False)
 class _PoolContext:
-    """What all tiles of a kernel share: vector ``c`` of the channels of image ``n``."""
+    """Data that all tiles of a kernel share: vector ``c`` of the channels of image ``n``."""
 
     k: Builder
     s: Pool

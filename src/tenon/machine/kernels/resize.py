@@ -30,7 +30,7 @@ class OutputRange:
 
 @dataclass(frozen=True)
 class Resample:
-    """What to compute: the spans of all rows and columns of ``y``, with equally many taps in each."""
+    """The resampling to compute: the spans of all rows and columns of ``y``, with equally many taps in each."""
 
     x: Image
     y: Image

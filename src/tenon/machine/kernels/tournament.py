@@ -97,7 +97,7 @@ class Tournament:
         return self.values[2 * self.leaves - 2]
 
     def place(self) -> Expr:
-        """Its index in the list; NONE if nothing is left."""
+        """The index in the list; NONE if nothing is left."""
         return self.places[2 * self.leaves - 2]
 
     def drop(self, at: Index) -> None:

@@ -127,7 +127,7 @@ def key(k: Builder, x: Expr, limits: FloatBits, kind: int) -> Expr:
 # --------------------------------------------------------------------------------------------- walks
 @dataclass(frozen=True)
 class Walk:
-    """What to compute: for each of ``rows``, and for every target, the sum (``add``) or another combination of the
+    """The walk to compute: for each of ``rows``, and for every target, the sum (``add``) or another combination of the
     weights of the leaves of all trees.
 
     Nodes are in ``slots``; a tree takes at most ``reach`` of them, a power of two, and ``depth`` steps.  ``links`` is

@@ -144,7 +144,7 @@ def transformed(weights: Array, s: Conv, b: WinogradBlocking) -> Array:
 # ----------------------------------------------------------------------------------------- kernels
 @dataclass(frozen=True, eq=False)
 class _WinogradContext:
-    """What the three steps share: shapes, machine and blocking."""
+    """Data that the three steps share: shapes, machine and blocking."""
 
     k: Builder
     s: Conv

@@ -1,4 +1,4 @@
-"""Which values share memory: views of a value, parts of a concatenation, results written over an operand.
+"""Values that share memory: views of a value, parts of a concatenation, results written over an operand.
 
 Every value either has storage of its own or lies in another's at an offset.  A group of values that share
 storage lives from the first time that one of them is written to the last time that one of them is read.

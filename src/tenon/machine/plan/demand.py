@@ -1,4 +1,4 @@
-"""Which elements of values anything reads, where extents are known at run time.
+"""The elements of values that anything reads, where extents are known at run time.
 
 A value's content ends at its extents, of its buffer's largest ones.  From the outputs, whose extents the graph states,
 and from each Mask, which needs its operand up to its own extent only, demand is propagated back to the operands of each

@@ -1,4 +1,4 @@
-"""What a compilation shows of its stages to those who ask, ``tenon compile --dump`` for example."""
+"""Stages of a compilation, shown to those who ask, ``tenon compile --dump`` for example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of registers, stack arrays and shared memory have certainly been written.
+"""The elements of registers, stack arrays and shared memory that have certainly been written.
 
 A store gives a *record*: the buffer, the index of each dimension, and the tests that it stood under.  While the loops
 around it are open, the record holds for this iteration of theirs: a load with the same index finds it.  When a loop
@@ -56,7 +56,7 @@ class Record:
 
 @dataclass
 class Written:
-    """What is known at one point of a kernel."""
+    """Knowledge at one point of a kernel."""
 
     records: dict[Buffer, frozenset[Record]] = field(default_factory=dict)
     cells: dict[Buffer, Array] = field(default_factory=dict)  # a bool for each element
@@ -67,7 +67,7 @@ class Written:
         self.cells[buffer] = np.zeros([extent.const for extent in buffer.shape], bool)
 
     def fork(self) -> Written:
-        """What is known where a block begins."""
+        """Knowledge at the beginning of a block."""
         return Written(dict(self.records), {b: c.copy() for b, c in self.cells.items()})
 
     def store(

@@ -36,7 +36,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Host:
-    """What a machine must be for Tenon to run the target's code in its own process.
+    """Requirements of a machine for Tenon to run the target's code in its own process.
 
     ``family`` is the name that ``host_cpu.processor`` has for it, ``system`` that of ``host_cpu.system``; ``features``
     are flags of /proc/cpuinfo, of RISC-V its extensions, and "sve256" for SVE registers of that length, "sme512" for

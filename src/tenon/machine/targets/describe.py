@@ -1,4 +1,4 @@
-"""What a target is and how it is tested, in words: for ``tenon targets`` and docs/reference/targets.md."""
+"""Descriptions in words of targets, and of their tests: for ``tenon targets`` and docs/reference/targets.md."""
 
 from __future__ import annotations
 

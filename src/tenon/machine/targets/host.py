@@ -39,7 +39,7 @@ def best(fitting: Callable[[Host], bool], bf16: bool = False) -> Target | None:
 
 
 def runner_of(target: Target) -> Runner | None:
-    """What runs programs for a target: this machine itself if it can, else the row's runner."""
+    """The runner of programs for a target: this machine itself if it can, else the row's runner."""
     return Local() if target.host and fits(target.host) else target.runner
 
 

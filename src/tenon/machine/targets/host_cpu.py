@@ -1,4 +1,4 @@
-"""What the machine that Tenon runs on can execute."""
+"""Capabilities of the processor and system that Tenon runs on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def flags() -> frozenset[str]:
 
 
 def features(listed: Callable[[str], str]) -> frozenset[str]:
-    """What /proc/cpuinfo says that a processor has; ``listed`` gives what stands there under a name."""
+    """Features that /proc/cpuinfo lists of a processor; ``listed`` gives the entry under a name."""
     if extensions := listed("isa"):  # RISC-V: rv64imafdcv_zicsr_...
         letters, *words = extensions.split("_")
         return frozenset((*letters[len("rv64") :], *words))
@@ -69,7 +69,7 @@ def _vector_bits(question: int) -> int:
 
 
 def _listed(what: str) -> str:
-    """What the system says of the first processor; empty if nothing."""
+    """The system's entry for the first processor; empty if there is none."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(what)), "")

@@ -54,7 +54,7 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """What the documentation calls it."""
+        """The name in the documentation."""
 
     @property
     def emulates(self) -> bool:

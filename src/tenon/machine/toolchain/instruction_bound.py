@@ -116,7 +116,7 @@ class InstructionBounds:
         return begin, tuple(known)
 
     def changes(self, function: AssemblyFunction) -> tuple[dict[int, set[int]], dict[int, set[str]]]:
-        """What loops change, by header: words of the stack that were noticed so far, by address, and registers."""
+        """Changes by loops, by header: words of the stack that were noticed so far, by address, and registers."""
         if function.name not in self._changes:
             loops = {loop.header: loop for loop in function.loops.values()}
             registers = {header: _written(function, loop) for header, loop in loops.items()}

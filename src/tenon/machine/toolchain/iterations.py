@@ -62,7 +62,7 @@ class CountedLoop:
 
 
 class Iterations:
-    """What a loop's registers are after n iterations."""
+    """Values of a loop's registers after n iterations."""
 
     def __init__(self, before: Registers, symbols: Mapping[int, str | Value], end: Registers) -> None:
         self._symbols = before.symbols

@@ -1,4 +1,4 @@
-"""What T32 instructions of Arm (Thumb) do to registers that control loops, with symbols for what is not known.
+"""Effects of T32 instructions of Arm (Thumb) on registers that control loops, with symbols for unknown values.
 
 A value is a symbol plus a constant: pointers and counters that move by constants stay comparable, whatever they began
 with.  Everything else that an instruction gives is a new symbol.
@@ -247,7 +247,7 @@ class Registers:
         return True
 
     def _write_back(self, one: AssemblyInstruction) -> None:
-        """What an access adds to its pointer."""
+        """Add what an access adds to its pointer."""
         for i, operand in enumerate(one.operands):
             if operand.endswith("]!"):
                 parts = [part.strip() for part in operand.strip("[]!").split(",")]
@@ -303,7 +303,7 @@ class Registers:
         return (_shifted(shift, value, int(amount[1:], 0)) if known else None) or self.symbols.of(value)
 
     def _sum(self, name: str, a: Value, b: Value) -> Value:
-        """What an operation of two values gives."""
+        """The result of an operation of two values."""
         return _result(name, a, b) or self.symbols.of(a, b)
 
     def _arithmetic(self, one: AssemblyInstruction) -> bool:
@@ -364,7 +364,7 @@ class Registers:
         return True
 
     def branch_flags(self, one: AssemblyInstruction) -> Flags | None:
-        """What the condition of a branch compares; counters of loops with low overhead are counted down."""
+        """Operands that the condition of a branch compares; counters of loops with low overhead are counted down."""
         if one.name in ("cbz", "cbnz", "wls", "wlstp"):
             compared = self.read(one.operands[0 if one.name[0] == "c" else 1])
             if one.name[0] == "w":
@@ -384,7 +384,7 @@ def plus(value: Value, n: int) -> Value:
 
 
 def _result(name: str, a: Value, b: Value) -> Value | None:
-    """What an operation of two values gives, if that is a constant or one of their symbols plus a constant."""
+    """The result of an operation of two values, if that is a constant or one of their symbols plus a constant."""
     if name == "rsb":
         name, a, b = "sub", b, a
     if name == "add" and not (a[0] and b[0]):

@@ -1,4 +1,4 @@
-"""Which device runs which node of a network, as annotations of its graph and of bundles."""
+"""The devices that run the nodes of a network, as annotations of its graph and of bundles."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Expression:
         return self.bounds[1]
 
     def evaluate(self, numbers: Mapping[Symbol, Any]) -> Any:
-        """Its number for these of the symbols, which may be arrays."""
+        """The value for these numbers of the symbols, which may be arrays."""
         total: Any = 0
         for monomial, factor in self.terms:
             part: Any = int(factor) if factor.denominator == 1 else float(factor)
@@ -186,7 +186,7 @@ class Expression:
         return total
 
     def _values(self, symbols: frozenset[Symbol]) -> np.ndarray[Any, Any] | None:
-        """Its numbers for all combinations of symbols; None if these are too many."""
+        """The values for all combinations of symbols; None if these are too many."""
         counts = [s.most - s.least + 1 for s in symbols]
         if not counts or math.prod(counts) > MOST_POINTS:
             return None

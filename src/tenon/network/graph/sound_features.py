@@ -75,7 +75,7 @@ class SoundFeatures:
         return max(0, self.window - self.step) + rows * self.step
 
     def weights(self) -> Array:
-        """What each band takes of each magnitude, [length / 2 + 1, bands]."""
+        """The share that each band takes of each magnitude, [length / 2 + 1, bands]."""
         return mel_bands(self.bands, self.length, self.rate, self.low, self.high, self.mel)
 
     def hann(self) -> Array:

@@ -186,7 +186,7 @@ LARGEST_BUFFER = 2**31
 
 @dataclass(frozen=True)
 class TensorType:
-    """What is known of a tensor before it exists."""
+    """Knowledge of a tensor before it exists."""
 
     dtype: DType
     shape: tuple[Dim, ...]

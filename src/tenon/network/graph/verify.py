@@ -132,7 +132,7 @@ def quantisation_is_possible(graph: Graph) -> Iterator[Breach]:
 
 
 def impossible_quantisation(type: TensorType) -> str:
-    """What is wrong with the quantisation of a type that has one; empty if nothing is."""
+    """The fault of the quantisation of a type that has one; empty if there is none."""
     quant = type.quant
     assert quant is not None
     if not quant.scale or not all(isfinite(s) and s > 0 for s in quant.scale):

@@ -229,7 +229,7 @@ class Operator(ABC):
         return None
 
     def zero_points(self) -> Sequence[int | None]:
-        """What operators on quantised integers subtract from each of their inputs; None where nothing is known."""
+        """Zero points that operators on quantised integers subtract from their inputs; None where nothing is known."""
         return ()
 
     @property

@@ -207,7 +207,7 @@ class Conv(Operator):
         return algorithm.lower(problem, (self.stage(site),), site.machine)
 
     def is_first(self, site: Site) -> bool:
-        """So few channels that blocks of one waste nothing, where larger ones are not read faster."""
+        """Whether there are so few channels that blocks of one waste nothing, where larger ones are not read faster."""
         return site.input(0).dims[1] <= 4 and self.group == 1 and not self.fills_block(site)
 
     def fills_block(self, site: Site) -> bool:

@@ -101,7 +101,7 @@ def taps(axes: tuple[Axis, ...], first: int, inner: int) -> tuple[AffineIndex, .
 
 
 class GenericOperator:
-    """What operators have in common that stand in for faster ones where those cannot: they take row-major operands of
+    """The base of operators that stand in for faster ones where those cannot: they take row-major operands of
     any type, and there is one algorithm for them."""
 
     fusable: ClassVar[bool] = False

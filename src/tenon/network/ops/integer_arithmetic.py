@@ -113,7 +113,7 @@ class IntegerBinary(Pointwise):
         return [max(high - zero, zero - low) for (low, high), zero in zip(ends, self.zeros, strict=False)]
 
     def shifted(self, total: Expr, most: int, shift: int) -> Expr | None:
-        """What ``quantized`` gives of ``total`` * 2**``shift``, of magnitudes up to ``most``, without floats; None
+        """The result of ``quantized`` for ``total`` * 2**``shift``, of magnitudes up to ``most``, without floats; None
         where f32 does not hold all of these numbers, or i32 not what the shift gives."""
         if most > EXACT or (shift >= 0 and most << shift > EXACT) or shift < -24:
             return None
@@ -132,7 +132,7 @@ class IntegerBinary(Pointwise):
 
 @lru_cache(maxsize=1024)
 def _reciprocal(op: IntegerBinary) -> float | None:
-    """What to multiply by where ``op`` divides by the scale of its result, which takes a fraction of the time: its
+    """The factor for where ``op`` divides by the scale of its result, which takes a fraction of the time: its
     reciprocal in f32, or a neighbour of that, if it gives the same results for all pairs of bytes."""
     bytes = np.arange(-128, 256)
     real = op.combined_arrays(*op.real_arrays(bytes[:, None], bytes[None]))

@@ -48,7 +48,7 @@ ACTIVATIONS = (DType.I8, DType.U8, DType.I16)
 
 @dataclass(frozen=True)
 class IntegerProduct(Operator):
-    """What sums of products of integers share: how a sum becomes an element.
+    """Parts that sums of products of integers share: how a sum becomes an element.
 
     Inputs: x, constant weights, bias in i32 or absent, factors per channel or one for all, and shifts unless
     ``rounding`` is "float" (see ``ops.requantize``).  The sum of (x - ``x_zero``) * (w - ``w_zero``), plus the bias,
@@ -128,7 +128,7 @@ class IntegerProduct(Operator):
         return site.constants[3], None if self.rounding == "float" else site.constants[4]
 
     def added(self, site: Site) -> tuple[Added, Array] | None:
-        """What is added to the sums, and its factors, if anything is."""
+        """The operand added to the sums, and its factors, if there is one."""
         return None
 
     def largest(self, site: Site, weights: Array) -> Array:

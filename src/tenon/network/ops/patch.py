@@ -46,7 +46,7 @@ Types = Sequence[TensorType | None]
 
 
 def broadcast_reads(inputs: Types, output: TensorType, span: Span) -> tuple[Span | None, ...]:
-    """What an elementwise operator reads: of an operand that is broadcast along the axis, everything."""
+    """Spans that an elementwise operator reads: of an operand that is broadcast along the axis, everything."""
     reads: list[Span | None] = []
     for type in inputs:
         axis = -1 if type is None else span.axis - (output.rank - type.rank)

@@ -1,4 +1,4 @@
-"""What quantised graphs look like: integers of dequantised constants, and bounds that stand for activations."""
+"""Values of quantised graphs: integers of dequantised constants, and bounds that stand for activations."""
 
 from __future__ import annotations
 

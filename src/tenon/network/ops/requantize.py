@@ -163,7 +163,7 @@ class Factors:
         return rescaled(total.astype(np.int64), self.values, self.shifts, self.rounding)
 
     def rows(self) -> dict[str, Array]:
-        """What ``kernels.requantize`` takes for each channel."""
+        """Rows of factors that ``kernels.requantize`` takes for each channel."""
         if self.rounding == "float":
             return {"factor": self.values.astype(np.float32)}
         assert self.shifts is not None

@@ -80,7 +80,7 @@ class ChannelShuffle(Operator):
 
 
 def _piece(y: TensorType, first: int, per: int, group: int, groups: int, *, source: int) -> Piece:
-    """What comes from one group of ``per`` channels, which lie from ``source`` on, into the channels of ``y``, which
+    """The piece from one group of ``per`` channels, which lie from ``source`` on, into the channels of ``y``, which
     are those from ``first`` on."""
     low, high = (max(0, -(-(c - group) // groups)) for c in (first, first + y.dims[1]))
     extents = (y.dims[0], *y.dims[2:], min(high, per) - low)

@@ -48,7 +48,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class _Levels:
-    """Which pair of slots, of its tree, has the children of each node; pairs and depth of each tree."""
+    """The pair of slots, of its tree, that has the children of each node; pairs and depth of each tree."""
 
     tree: Array
     pair: Array
@@ -107,7 +107,7 @@ def laid_out(trees: Trees, leaves: Array, columns: int) -> Tables:
     keys = keys_of(trees.thresholds)
 
     def place(at: Array, targets: Array, own: Array) -> None:
-        """What ``targets`` are, in the slots ``at``; a leaf leads back to the pair ``own``."""
+        """Place ``targets`` in the slots ``at``; a leaf leads back to the pair ``own``."""
         side, inner = at % 2, targets >= 0
         node, leaf = np.where(inner, targets, 0), np.where(inner, 0, ~targets)
         if len(keys):

@@ -69,7 +69,7 @@ class DecisionTrees(Operator):
         return (TensorType(x.dtype, (x.dims[0], self.count)),)
 
     def damage(self, features: int, *constants: Array) -> str:
-        """Which of the constants do not fit each other, or nothing."""
+        """The constants that do not fit each other, in words; empty if all fit."""
         columns, tests, thresholds, children, roots, starts, targets, weights = constants
         nodes, leaves, entries = len(tests), len(starts) - 1, len(weights)
         shapes = (columns.shape[1:], children.shape, thresholds.shape, targets.shape, roots.ndim, starts.ndim)
@@ -157,7 +157,7 @@ class DecisionTrees(Operator):
         return [keys, Step(kernels.walk(walk, site.machine), tuple(args))]
 
     def start(self, leaves: _Leaves, dtype: np.dtype[Any]) -> Array:
-        """What each target begins with: of those that no tree has, nothing is left but that."""
+        """The initial value of each target: of those that no tree has, nothing is left but that."""
         if self.aggregate == "sum":
             return np.zeros(self.count, dtype)
         if leaves.form == "list":

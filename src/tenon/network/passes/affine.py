@@ -298,7 +298,7 @@ def factor_after_product(match: Match) -> Result:
 
 @rule(IsOp("BatchNormalization"))
 def decompose_normalization(match: Match) -> Result:
-    """What could not be folded becomes x * scale + shift"""
+    """Normalisations that could not be folded become x * scale + shift"""
     normal = normalization(match.root)
     x = match.root.input(0)
     if normal is None:

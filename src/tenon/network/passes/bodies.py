@@ -1,4 +1,4 @@
-"""Which loops of a graph stay nodes with bodies, and which become nodes of the graph."""
+"""The choice of loops that stay nodes with bodies; others become nodes of the graph."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ChannelRun:
 
     @property
     def constant(self) -> Array:
-        """Which channels have one integer only."""
+        """Whether each channel has one integer only."""
         result: Array = self.low == self.high
         return result
 

@@ -1,4 +1,4 @@
-"""Which outputs of a graph list detections, detected by the operators that compute them and by their shapes."""
+"""The outputs of a graph that list detections, recognised by the operators that compute them and by their shapes."""
 
 from __future__ import annotations
 

@@ -142,6 +142,6 @@ class _Ports:
 
 
 def _kept(value: Value, dtype: DType) -> Quant | None:
-    """What the elements of a tensor stand for, also in another order; as another type they are plain numbers."""
+    """The quantisation that the elements of a tensor keep, in any order; as another type they are plain numbers."""
     quant = value.type.quant
     return quant if dtype is value.type.dtype and quant is not None and quant.axis is None else None

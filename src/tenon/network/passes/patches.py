@@ -48,7 +48,7 @@ class Prefix:
             yield Span(ROWS, start, min(self.extent, start + rows))
 
     def patches(self, span: Span) -> dict[Node, tuple[Span, Patch]] | None:
-        """What every node computes for a patch, and how; None if one of them cannot."""
+        """The spans that every node computes for a patch, and how; None if one of them cannot."""
         inside = set(self.nodes)
         wanted = {self.last.output: span}
         computed: dict[Node, tuple[Span, Patch]] = {}

@@ -25,7 +25,7 @@ from tenon.network.passes.patterns import IsOp
 
 @dataclass(frozen=True)
 class SeparableLimits:
-    """Which pairs become one operator: with images of ``dtypes``, channels of the depthwise convolution a multiple of
+    """Conditions for fusing a pair: images of ``dtypes``, channels of the depthwise convolution a multiple of
     ``whole``, at most ``channels`` of output and at least ``positions`` of an image of it."""
 
     dtypes: frozenset[DType]

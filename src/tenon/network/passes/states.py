@@ -1,4 +1,4 @@
-"""Which inputs of a network are states: they hold what an output gave in the run before.
+"""Inputs of a network that are states: they hold what an output gave in the run before.
 
 A model file may say so itself (resource variables).  The names that exporters give to the caches of decoders and to the
 states of recurrent layers say it as well, where both have one type.  A state stays an input and an output: a program

@@ -1,4 +1,4 @@
-"""Which layers store their weights in fewer bits, within a budget for the error of the outputs.
+"""The layers that store their weights in fewer bits, within a budget for the error of the outputs.
 
 The error is measured: the graph is evaluated by the NumPy references on random inputs with a fixed seed, with weights
 as they are and as they are stored.  Where it is above the budget, layers are stored in wider types, those first whose

@@ -1,4 +1,4 @@
-"""Which head decodes a bundle's outputs."""
+"""The choice of the head that decodes a bundle's outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages and npm packages know of a network."""
+"""The description of a network that pages and npm packages have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiler of a bundle's C has to be told: flags, and the checks in the C that they were given.
+"""Flags for the compiler of a bundle's C, and the checks in the C that they were given.
 
 Without the target's instructions the code is right, but many times slower: vectors that the processor could have in a
 register are taken apart.

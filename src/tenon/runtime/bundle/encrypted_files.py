@@ -114,7 +114,7 @@ def _parts_of_file(path: Path) -> dict[str, bytes]:
 
 
 def _parts_of_folder(folder: Path) -> dict[str, bytes]:
-    """What a ``.tenon`` file has of the bundle: its library and weights."""
+    """The parts of the bundle that a ``.tenon`` file has: its library and weights."""
     manifest = read_manifest(folder)
     names = [n for n in manifest.files if n == f"{manifest.name}.weights.bin" or n.endswith((".so", ".dylib", ".dll"))]
     if len(names) < 2:

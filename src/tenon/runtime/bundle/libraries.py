@@ -76,7 +76,7 @@ C do not offer them."""
 
 @dataclass(frozen=True)
 class _LibraryParts:
-    """What a library is linked from; the fields are the arguments of ``library``."""
+    """The parts that a library is linked from; the fields are the arguments of ``library``."""
 
     compiler: Compiler
     target: Target

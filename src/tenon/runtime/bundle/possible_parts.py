@@ -1,4 +1,4 @@
-"""Which parts of a bundle a target has: known before anything is compiled."""
+"""The parts of a bundle that a target has, known before anything is compiled."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _files(manifest: Manifest) -> Iterable[dict[str, Any]]:
 
 
 def _contents(manifest: Manifest) -> Iterable[dict[str, Any]]:
-    """What the files were made of."""
+    """The model and tools that the files were made of."""
     if origin := manifest.origin:
         yield {
             "type": "machine-learning-model",

@@ -488,7 +488,7 @@ class Bundle:
         return with_library_calls(text, self.program, self.library_calls, possible)
 
     def _contents(self, files: Mapping[str, Content], header: str) -> Contents:
-        """What packages are made of; ``files`` are those of the bundle."""
+        """The content of packages; ``files`` are those of the bundle."""
         model = f" of {self.origin.file}" if self.origin else ""
         return Contents(
             name=self.name,

@@ -45,7 +45,7 @@ class _Candidates:
 
 
 class DetectionNetwork(Protocol):
-    """What runs a bundle: an ``Engine``, or a ``RemoteBundle``."""
+    """A network that can be run: an ``Engine``, or a ``RemoteBundle``."""
 
     @property
     def name(self) -> str: ...
@@ -90,7 +90,7 @@ def detections(
     threshold: float = THRESHOLD,
     overlap: float = OVERLAP,
 ) -> list[Detection]:
-    """Like ``detect``, for outputs that are already computed."""
+    """The detections (see ``detect``) of outputs that are already computed."""
     heads = engine.manifest.heads
     if heads is None:
         raise InputError(f"the outputs of '{engine.name}' list no detections that Tenon can tell: {why_none(engine)}")

@@ -185,12 +185,12 @@ class RemoteBundle:
 
     @property
     def where(self) -> str:
-        """What runs the program."""
+        """A description of what runs the program."""
         return self._runner.name
 
     @property
     def runner(self) -> Runner:
-        """What reaches the machine."""
+        """The runner that reaches the machine."""
         return self._runner
 
     @property

@@ -155,7 +155,7 @@ class DeviceQueue:
         return error
 
     def _message(self) -> str:
-        """What went wrong last."""
+        """The message of the last error."""
         message = self._library[f"{self._entry}_message"]
         message.restype = ctypes.c_char_p
         return str(message().decode(errors="replace")).strip()

@@ -184,7 +184,7 @@ def _not_encrypted(path: str) -> BundleError:
 
 
 def choose_target(path: str, targets: Sequence[str], wanted: str = "") -> str:
-    """Which target of a ``.tenon`` file is taken: the one that is wanted (of several, separated by commas, the first
+    """The target of a ``.tenon`` file that is taken: the one that is wanted (of several, separated by commas, the first
     that it has), or that asks for most of what this machine has ("host"); a device, or what is tuned for one processor,
     where there is nothing else.
 

@@ -105,7 +105,7 @@ def preprocess(
     dtype: Any = np.float32,
     crop: Box | None = None,
 ) -> InputImage:
-    """Like ``read_image``, for an image in memory."""
+    """The network's input (see ``read_image``) of an image in memory."""
     if crop is not None:
         part = preprocess(part_of(photo, crop), shape, preprocessing, dtype)
         left, top, right, bottom = part.view

@@ -64,7 +64,7 @@ def count(bundle: Linkable, feeds: Sequence[Feeds]) -> Counted:
 
 
 def _read(counting: _Counting, outputs: list[dict[str, Array]]) -> Counted:
-    """What the plug-in wrote."""
+    """The counts that the plug-in wrote."""
     runs, functions, stack = list[int](), dict[str, int](), 0
     for line in counting.counts.splitlines():
         match line.split():

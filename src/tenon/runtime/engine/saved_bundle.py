@@ -66,7 +66,7 @@ class SavedBundle:
 
     @cached_property
     def header(self) -> str:
-        """What ``runtime/network.c`` uses of the bundle's header, which need not be saved."""
+        """The part of the bundle's header that ``runtime/network.c`` uses; the header itself need not be saved."""
         prefix, memory = self.name.upper(), self.interface.memory
         entry_points = find_backend(self.target.backend).entry_points(self.name, profile=True)
         return (

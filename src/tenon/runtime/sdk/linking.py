@@ -23,7 +23,7 @@ _RUNTIME = Path(__file__).parents[1] / "c"
 
 @dataclass(frozen=True)
 class _LinkInputs:
-    """What is linked: ``objects``, and the shared ``libraries`` that they need, by file name."""
+    """The input of the linker: ``objects``, and the shared ``libraries`` that they need, by file name."""
 
     compiler: Compiler
     target: Target
@@ -85,7 +85,7 @@ def _(format: Elf, parts: _LinkInputs, soname: str, exports: str) -> bytes:
 
 
 def import_library(compiler: Compiler, target: Target, objects: Mapping[str, bytes], names: SharedLibrary) -> bytes:
-    """What programs for Windows link to use a shared library of these objects."""
+    """The import library that programs for Windows link to use a shared library of these objects."""
     names_of = ("-shared", "-g0", "-s", f"-Wl,--out-implib,{names.link}", "-o", names.file)
     own = [name for name in objects if name.endswith(".o")]
     return compiler.run(objects, (*compiler.target_flags(target), *own, *names_of), names.link, named_by="")

@@ -49,7 +49,7 @@ class VoiceSettings:
 
     @classmethod
     def beside(cls, path: Path) -> VoiceSettings | None:
-        """Those in the file beside a network; None if there is none.  Raises FormatError for a damaged one."""
+        """The settings in the file beside a network; None if there is none.  Raises FormatError for a damaged one."""
         file = path.with_name(path.name + ".json")
         if path.suffix != ".onnx" or not is_regular(file):
             return None

@@ -1,4 +1,4 @@
-"""What a deployment file asks for, whichever form it is written in."""
+"""The content of a deployment file, whichever form it is written in."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def placed(model: DeployedModel, what: str | Sequence[str] = ()) -> Iterator[Non
 
 
 def _named_by(model: DeployedModel, tensors: Sequence[str], error: str) -> str:
-    """What of ``PLACES`` names the tensor that an error is about."""
+    """The entry of ``PLACES`` that names the tensor that an error is about."""
     names = {
         "inputs": [port.name for port in model.inputs],
         "outputs": [port.name for port in model.outputs],

@@ -215,7 +215,7 @@ def compare_layers(
 def _reference(
     mine: CompiledLayers, graph: Graph, against: str | None, weights: str | None
 ) -> tuple[Network, dict[str, str], str]:
-    """What to compare with, the names of its tensors by those of layers in their order, and what it is called."""
+    """The network to compare with, the names of its tensors by those of layers in their order, and its name."""
     if against is not None:
         network = opened(against, like=GraphInterface(graph), weights=weights)
         if names := _pairs(mine, network):

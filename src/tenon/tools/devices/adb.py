@@ -25,7 +25,7 @@ _TRANSFER = 600.0
 
 
 def missing() -> str:
-    """What to install; "" if all is there."""
+    """The error message if a program is not installed; "" if all is there."""
     return "" if shutil.which("adb") else "there is no adb: install it with `apt-get install adb`"
 
 

@@ -49,7 +49,7 @@ _CORES = {"0xd03": "cortex-a53", "0xd05": "cortex-a55", "0xd08": "cortex-a72", "
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What a device says of itself: None or empty where it says nothing.
+    """Facts that a device states of itself: None or empty where it says nothing.
 
     ``temperature`` is the highest in degrees Celsius, ``clock`` and ``highest_clock`` the highest of a core in MHz,
     ``memory`` and ``space`` free bytes.

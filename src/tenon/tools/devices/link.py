@@ -63,7 +63,7 @@ def with_exit_status(command: str) -> str:
 
 
 def parse_answer(spec: DeviceSpec, done: subprocess.CompletedProcess[bytes], why: str) -> CommandResult:
-    """What a command made by ``with_exit_status`` wrote.  Raises LostError with ``why`` if its end is not there."""
+    """The output of a command made by ``with_exit_status``.  Raises LostError with ``why`` if its end is not there."""
     ending = _LAST.match(done.stdout)
     if ending is None:
         raise lost_error(spec, why or f"exit status {done.returncode}")

@@ -16,7 +16,7 @@ _TRANSFER = 600.0
 
 
 def missing(spec: DeviceSpec) -> str:
-    """What to install; "" if all is there."""
+    """The error message if a program is not installed; "" if all is there."""
     return "" if shutil.which(spec.shell[0]) else f"there is no {spec.shell[0]}: install it, or change 'shell'"
 
 

@@ -49,7 +49,7 @@ class RemoteRunner:
         return self.spec.emulates
 
     def missing(self) -> str:
-        """What is missing on this machine to reach the device; empty if nothing is."""
+        """The error message if this machine lacks a program to reach the device; empty if there is none."""
         if self.spec.transport == "shell":
             return local_shell.missing(self.spec)
         return ssh.missing() if self.spec.transport == "ssh" else adb.missing()
@@ -109,7 +109,7 @@ class Connection:
         return self._link.call(command, seconds)
 
     def check(self, command: str) -> str:
-        """What a command that may be run twice writes.  Raises DeviceError if it fails."""
+        """The output of a command that may be run twice.  Raises DeviceError if it fails."""
         done = self.call(command)
         if done.status:
             raise DeviceError(f"device '{self.spec.name}': {done.text or f'`{command}` ended with {done.status}'}")

@@ -1,4 +1,4 @@
-"""What is known of a device before it is asked."""
+"""The specification of a device: what is known before it is asked."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ MISSING = "there is no {}: install it with `apt-get install openssh-client`"
 
 
 def missing() -> str:
-    """What to install; "" if all is there."""
+    """The error message if a program is not installed; "" if all is there."""
     return next((MISSING.format(name) for name in ("ssh", "sftp") if not shutil.which(name)), "")
 
 

@@ -1,4 +1,4 @@
-"""What a metric is, and what is evaluated by one."""
+"""The interface of metrics, and of what is evaluated by one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def first_output(outputs: Outputs, number: int) -> Array:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is measured, and how: a plug-in is one of these, or a function that returns one.
+    """A metric and its data: a plug-in is one of these, or a function that returns one.
 
     ``metric`` makes a metric without predictions.  ``postprocess`` turns the outputs for a sample, and its number, into
     a prediction.  ``dataset`` gives pairs of a sample and what is true of it, ``preprocess`` turns such a sample into

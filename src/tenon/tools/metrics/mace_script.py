@@ -73,7 +73,7 @@ class _GuardedScript:
             self._script.postprocess(sample_idx_start, sample_idx_end, output_map)
 
     def result(self) -> Mapping[str, float]:
-        """What the script counted, by name: nothing if it only prints."""
+        """Results that the script counted, by name: nothing if it only prints."""
         with self._code.errors():
             answer = self._script.result()
         named = answer if isinstance(answer, Mapping) else {} if answer is None else {"result": answer}

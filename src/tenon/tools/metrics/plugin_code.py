@@ -29,7 +29,7 @@ def _of_tenon(file: str) -> bool:
 
 @dataclass(frozen=True)
 class PluginCode:
-    """What the user calls a plug-in, for messages, and the file of its code ("" if it has none)."""
+    """The user's name of a plug-in, for messages, and the file of its code ("" if it has none)."""
 
     name: str
     file: str = ""
@@ -64,7 +64,7 @@ class PluginCode:
         return call
 
     def items(self, made: Callable[[], Iterable[R]]) -> Iterator[R]:
-        """What the iterable that ``made`` returns yields."""
+        """Items of the iterable that ``made`` returns."""
         with self.errors():
             iterator = iter(made())
         while True:

@@ -58,7 +58,7 @@ def _score_of(code: PluginCode, score: Score) -> Score:
 
 
 def read_plugin(name: str) -> tuple[Any, PluginCode]:
-    """What MODULE:NAME or FILE.py:NAME names.  Raises InputError if it does not exist."""
+    """The object that MODULE:NAME or FILE.py:NAME names.  Raises InputError if it does not exist."""
     module, _, attribute = name.rpartition(":")
     where = f"--metric {name}"
     if not module or not attribute:

@@ -1,4 +1,4 @@
-"""What a network is to its caller, whatever runs it."""
+"""The interface of a network to its caller, whatever runs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interface(Protocol):
 
 
 class Network(Interface, Protocol):
-    """What is compared."""
+    """A network that is compared."""
 
     def tensors(self) -> dict[str, int]:
         """Names of tensors inside, and their numbers of elements; nothing where they cannot be read."""
@@ -64,7 +64,7 @@ def order_of(mine: Sequence[str], theirs: Sequence[str]) -> list[int]:
 
 
 def real(array: Array, scale: Scale | None) -> Array:
-    """What integers stand for."""
+    """The real numbers that integers represent."""
     return array if scale is None else (array.astype(np.float32) - scale[1]) * np.float32(scale[0])
 
 

@@ -1,4 +1,4 @@
-"""What channels hold at least, moved into the biases of the layers that read them: it takes up no range of a tensor.
+"""The least values of channels, moved into the biases of the layers that read them: it takes up no range of a tensor.
 
 Source: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), 4.1.3, with the
 least value observed on samples for the mean less three standard deviations of a normalisation.
@@ -72,7 +72,7 @@ def _takes_offset(node: Node) -> bool:
 
 
 def _sums(node: Node, at: ChannelPlace, offsets: Array) -> Array:
-    """What a layer adds up to of the offsets of its channels, for each output channel."""
+    """The sums that a layer makes of the offsets of its channels, for each output channel."""
     weights, each = node.input(1).array.astype(np.float64), np.repeat(offsets, at.repeat)
     rows = np.moveaxis(weights, weight_axis(node), 0)
     if isinstance(node.op, Gemm):

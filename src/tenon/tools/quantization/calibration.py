@@ -1,4 +1,4 @@
-"""What tensors of a float graph hold on samples."""
+"""Values that tensors of a float graph hold on samples."""
 
 from __future__ import annotations
 

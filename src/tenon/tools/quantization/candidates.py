@@ -1,4 +1,4 @@
-"""What a search for a recipe compares: calibrated networks with ranges and repairs, and their noise at the outputs.
+"""Candidates of a search for a recipe: calibrated networks with ranges and repairs, and their noise at the outputs.
 
 Half of the samples give ranges and repairs, the other half judges them.
 """
@@ -33,7 +33,7 @@ AUTO = ("min-max", "percentile", "mse")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
+    """A recipe to make; ``equalisation`` None: if it helps.  ``wide`` are layers of 16-bit activations, ``separate``
     results of products that get a grid before a LeakyRelu; ``joined``: a concatenation and its parts have one grid;
     ``states`` are tensors of 16 bits in recurrent cells."""
 

@@ -312,7 +312,7 @@ class BundleNetwork:
         )
 
     def real(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """What the outputs of a run stand for."""
+        """The real numbers that the outputs of a run represent."""
         return {name: real(array, self._scales[name]) for name, array in outputs.items()}
 
     def close(self) -> None:

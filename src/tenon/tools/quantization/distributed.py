@@ -1,4 +1,4 @@
-"""What tensors hold on samples, observed by the workers of a pool: each gets the compiled network and some samples.
+"""Values of tensors on samples, observed by the workers of a pool: each gets the compiled network and some samples.
 
 Extremes are of single samples, in their order, and histograms are sums of integers, so that the parts together are what
 one process observes.

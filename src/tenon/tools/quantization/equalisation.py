@@ -57,7 +57,7 @@ class ChannelRange:
 def channel_ranges(
     graph: Graph, places: Mapping[Value, ChannelPlace], samples: Sequence[Sample], threads: int
 ) -> dict[Value, ChannelRange]:
-    """What channels of tensors hold on samples."""
+    """Ranges of the channels of tensors on samples."""
     ranges: dict[Value, ChannelRange] = {}
     probes = Probes(graph, list(places), threads=threads)
     try:

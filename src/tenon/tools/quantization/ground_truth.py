@@ -1,4 +1,4 @@
-"""What is true of samples: their classes, texts or boxes."""
+"""The ground truth of samples: their classes, texts or boxes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRUTHS = ("y", "labels")
 
 
 def read_truth(given: GroundTruth) -> Truths:
-    """What is true of each sample, by number or by name of its file.
+    """The ground truth of each sample, by number or by name of its file.
 
     A text file has a line for each sample, or lines of name and truth with a tab (or, for numbers, a space) between.
     Raises InputError for a file that cannot be read.

@@ -1,4 +1,4 @@
-"""What quantisation costs at the outputs: the power of the noise and, for classifiers, the answers that it changes.
+"""The loss by quantisation at the outputs: the power of the noise and, for classifiers, the answers that it changes.
 
 A classifier's noise may fall while more of its answers change: scores that are far below the greatest count as much as
 those that compete with it.  The Kullback-Leibler divergence of the class probabilities weighs them by how likely they

@@ -167,7 +167,7 @@ class _MixtureSearch:
         return Mixture(final, layers, self.points)
 
     def _quick(self, uniform: Recipe) -> Request:
-        """What makes a recipe in less time, with what serves the network in the scheme's integers, ``uniform``.
+        """A request for a recipe in less time, with what serves the network in the scheme's integers, ``uniform``.
 
         The fewer layers are in 8 bits, the less equalisation and narrower ranges help: where they do now, the network
         without them is tried as well.
@@ -284,7 +284,7 @@ class _MixtureSearch:
         return (trial, point) if self.contract.met_by(point) and cheaper(point, best) else (layers, best)
 
     def _measure(self, uniform: Recipe) -> None:
-        """What the order of layers depends on: their noise, and what it costs to avoid it."""
+        """Measure what the order of layers depends on: their noise, and what it costs to avoid it."""
         self.at_outputs = output_noise(uniform, self.samples, self.request)
         if self.at_outputs is None:
             self.of_sums = _noise_of_layers(uniform, self.samples, self.request)

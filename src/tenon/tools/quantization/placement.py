@@ -1,4 +1,4 @@
-"""Which operators of a float graph are computed in integers, and which tensors get a grid for that."""
+"""The operators of a float graph that are computed in integers, and the tensors that get a grid for that."""
 
 from __future__ import annotations
 

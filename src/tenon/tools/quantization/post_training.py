@@ -198,7 +198,7 @@ def _weights_only(given: FloatModel, request: Request, fp16: Sequence[str]) -> Q
 def _by_known_ranges(
     given: FloatModel, request: Request, source: SampleSource | None, fp16: Sequence[str]
 ) -> Quantized:
-    """What known ranges make of the graph, measured on samples where there are some."""
+    """The graph quantised by known ranges, measured on samples where there are some."""
     if (
         given.trained
         and source is not None

@@ -194,7 +194,7 @@ def _goals(graph: Graph, node: Node) -> list[Value]:
 
 
 def _other(graph: Graph, node: Node, left: set[Node]) -> int | None:
-    """Which operand of the addition is what is added to a product's result (``_goals``), if it is complete before the
+    """The operand that an addition adds to a product's result (``_goals``), by number, if it is complete before the
     product: if it depends on no layer that is ``left``."""
     y, *others = _goals(graph, node)
     if not others:

@@ -1,4 +1,4 @@
-"""What LSTM and GRU cells compute between their products and what these read: 16 bits, as in TFLite's LSTM."""
+"""Values that LSTM and GRU cells compute between their products, and that these read: 16 bits, as in TFLite's LSTM."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _GateSearch:
             self.argument(node.input(0))
 
     def argument(self, value: Value | None) -> None:
-        """What a gate is a function of: sums of products with weights, which other gates may multiply."""
+        """Visit the argument of a gate: sums of products with weights, which other gates may multiply."""
         node = None if value is None else root(value).producer
         if node is None or value is None or root(value) in self.passed or root(value) in self.read:
             return

@@ -1,4 +1,4 @@
-"""What quantisation costs: noise of the outputs, of each tensor and of weights, and how often the answer stays."""
+"""The cost of a quantisation: noise of the outputs, of each tensor and of weights, and how often the answer stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What integers a model is quantised to."""
+"""Schemes: the integers that a model is quantised to."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _unarranged(value: Value) -> Value:
 
 
 def _end(value: Value, heirs: Mapping[Value, Value], left: set[Value]) -> Value | None:
-    """What is left of a value; None if nothing is."""
+    """The value that is left of a value; None if there is none."""
     passed = set[Value]()
     while value not in left:
         if value in passed or value not in heirs:

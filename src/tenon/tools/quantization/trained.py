@@ -17,7 +17,7 @@ _TYPES = (DType.I8, DType.U8, DType.I16, DType.U16)
 
 
 def grid_ranges(graph: Graph, *, symmetric: bool = False) -> dict[str, Range]:
-    """What the integers of a quantised graph stand for, by the names of the tensors that they store.
+    """Ranges that the integers of a quantised graph represent, by the names of the tensors that they store.
 
     ``symmetric``: signed integers of zero point 0 do without the least one, as those of 16 bits do in any case.
     """

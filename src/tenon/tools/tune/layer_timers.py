@@ -47,7 +47,7 @@ def open_timer(bundle: Bundle, threads: int, runner: Runner | None = None) -> La
 
 
 def machine_of(target: Target, runner: Runner | None = None) -> str:
-    """What measured times are remembered for: the target, or its emulator, whose times say nothing of the target."""
+    """The key of measured times: the target, or its emulator, whose times say nothing of the target."""
     runner = runner or runner_of(target)
     return f"{target.name} on {runner.name}" if runner and runner.emulates else target.name
 

@@ -97,7 +97,8 @@ def jobs(graph: Graph, setting: Setting) -> list[Job]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What layers are measured on and with: ``runner`` reaches a device, instead of what runs the target's programs."""
+    """The compilation that layers are measured for; ``runner`` reaches a device, instead of what runs the target's
+    programs."""
 
     compilation: Compilation
     repeat: int = 12

@@ -39,7 +39,7 @@ Results = Sequence[Entry]
 
 
 class OnnxBuilder(NodeBuilder, Protocol):
-    """What a node of ONNX needs of its builder beside what all nodes need."""
+    """The interface of the builder that nodes of ONNX need beside that of all nodes."""
 
     def declared_shape(self) -> tuple[int, ...] | None:
         """The shape that the file states for the first output, if it states all of it."""

@@ -183,7 +183,7 @@ def _label_encoder(node: OnnxNode, texts: set[int]) -> Results:
 
 
 def _key_index(node: OnnxNode, x: Value, keys: Array) -> Value:
-    """Which of the keys each element equals, i64; the number of keys where it is none of them."""
+    """The index of the key that each element equals, i64; the number of keys where it is none of them."""
     if keys.dtype == object:
         column = node.add("Unsqueeze", x, node.int_constant("keys", [-2]))
         same = same_text(node, column, node.constant(encoded(keys), "keys"))

@@ -139,7 +139,7 @@ def _pool(w: TmfileWriter, node: Node) -> None:
 
 
 def _padded(a: Axis, pad: int, flavour: int) -> tuple[int, int]:
-    """What the padding of an axis reads before and after the data, and what windows reach there."""
+    """Elements that the padding of an axis adds before and after the data, as far as windows reach them."""
     before, after = pool_pads(a.size, a.kernel, a.stride, pad, flavour)
     out = (a.size + before + after - a.kernel) // a.stride + 1
     reach = max(0, (out - 1) * a.stride + a.kernel - before - a.size)

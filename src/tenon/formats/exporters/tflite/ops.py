@@ -47,7 +47,7 @@ def _quantize(w: TfliteWriter, node: Node) -> None:
 
 
 def _dequantize(w: TfliteWriter, node: Node) -> None:
-    """What reads the floats decides whether they are computed; a constant is written where it is read."""
+    """The readers of the floats decide whether they are computed; a constant is written where it is read."""
     x = node.input(0)
     if integers_of(node.output) is not None:
         return

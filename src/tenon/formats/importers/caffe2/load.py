@@ -190,7 +190,7 @@ def _input(builder: GraphBuilder, name: str, fill_op: Message | None, blind: boo
 
 
 def fill(op: Message) -> Array:
-    """What a fill operator makes.  Raises FormatError."""
+    """The constant of a fill operator.  Raises FormatError."""
     arguments = {a.name: a for a in op.arg}
     shape = tuple(int(d) for d in arguments["shape"].ints) if "shape" in arguments else ()
     if any(d < 0 for d in shape) or math.prod(d or 1 for d in shape) >= 2**31:

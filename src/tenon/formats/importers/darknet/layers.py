@@ -198,7 +198,7 @@ def deconvolutional(layer: DarknetLayer) -> Value:
 
 @dataclass(frozen=True)
 class DarknetMatrix:
-    """What a fully connected layer keeps: [outputs, inputs] and what follows."""
+    """The weights [outputs, inputs] of a fully connected layer, and its offset or batch normalisation."""
 
     weights: Array
     offsets: Offsets

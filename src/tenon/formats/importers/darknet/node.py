@@ -18,7 +18,7 @@ from tenon.network.graph.types import F32, tensor
 
 @dataclass
 class DarknetNetwork:
-    """What the layers of a network share: their sections, their weights, the height and width of images."""
+    """Data that the layers of a network share: their sections, their weights, the height and width of images."""
 
     builder: GraphBuilder
     sections: Sequence[CfgSection]
@@ -85,7 +85,7 @@ class DarknetLayer(NodeContext):
         return self.builder.input(f"{self.names[self.index]}_{name}", tensor(F32, *dims))
 
     def next_state(self, name: str, value: Value) -> None:
-        """What the state will be in the next step: a new output of the graph."""
+        """Make ``value`` the state of the next step: a new output of the graph."""
         full = f"{self.names[self.index]}_{name}_out"
         self.builder[full] = value
         self.network.states.append(full)

@@ -95,7 +95,7 @@ class KerasImporter:
 
 
 def _part(description: Mapping[str, Any], key: str, *kinds: type) -> Any:
-    """What stands in a description under ``key``.  Raises RefusedError if it is of none of these types."""
+    """The entry of a description under ``key``.  Raises RefusedError if it is of none of these types."""
     part = description.get(key)
     if not isinstance(part, kinds):
         raise RefusedError(f"the model's description has no {key} where it should; the file is damaged")
@@ -245,7 +245,7 @@ class _ModelCaller:
         return max(0, call - offset)
 
     def recounted(self, end_tensors: list[tuple[str, int, int]]) -> dict[str, list[list[tuple[str, int, int]]]]:
-        """What each call of each layer reads.  Keras before 3 counts the calls of nested models from one, as these
+        """Tensors that each call of a layer reads.  Keras before 3 counts the calls of nested models from one, as these
         have been applied to inputs of their own before; ``ends`` are then counted anew in place."""
         calls = {layer.name: layer.calls for layer in self.layers}
         if self.importer.version >= 3:

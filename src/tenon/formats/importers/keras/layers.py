@@ -466,7 +466,7 @@ def _ranged(layer: KerasLayer, y: Value, low: Array | None, high: Array | None, 
 
 
 def _quantize_layer(layer: KerasLayer) -> Outputs:
-    """Its first two variables are called after the layer."""
+    """Import QuantizeLayer, whose first two variables are called after the layer."""
     quantizer = layer.get("quantizer")
     if quantizer is None:
         return layer.x

@@ -20,7 +20,7 @@ _KINDS = {1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings"}
 
 
 def kind_of(attribute: AttributeProto) -> str:
-    """Which field holds the value; files before 2017 do not say, so the first that is there."""
+    """The field that holds the value; files before 2017 do not say, so the first that is there."""
     if attribute.type:
         return _KINDS.get(attribute.type, "")
     for kind in _KINDS.values():
@@ -65,7 +65,7 @@ def constant_data(attributes: Mapping[str, Any]) -> Array:
 
 
 def filled(node: OnnxNode) -> Array:
-    """What ConstantOfShape gives, without spending memory on it.  Raises RefusedError."""
+    """The result of ConstantOfShape, without spending memory on it.  Raises RefusedError."""
     shape = node.input(0).data
     value = node.attributes.get("value")
     value = np.zeros(1, np.float32) if value is None else np.asarray(value)

@@ -133,7 +133,7 @@ def _gemm(p: Passed) -> Sequence[Value]:
 
 
 def _spread(p: Passed) -> tuple[Value, int]:
-    """What a sum passes on to every element, and how many elements there are to a sum."""
+    """The gradient that a sum passes on to every element, and how many elements there are to a sum."""
     x = p.x()
     given = p.inputs[1] if len(p.inputs) > 1 else None
     axes = [int(a) % x.type.rank for a in given.array] if given is not None and given.array.size else []

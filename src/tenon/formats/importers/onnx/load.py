@@ -286,7 +286,7 @@ def _width(name: str, shapes: Shapes) -> int:
 def _widened(
     shapes: Shapes, types: dict[str, TensorType], wide: Mapping[str, int]
 ) -> tuple[Shapes, dict[str, TensorType]]:
-    """What is bound and the types, where strings are bytes along a last axis: ``wide`` of them."""
+    """Bound shapes, and types, where strings are bytes along a last axis: ``wide`` of them."""
     bound = {name: given for name, given in shapes.items() if name not in {f"{text}.width" for text in wide}}
     for name, width in wide.items():
         given = shapes.get(name)

@@ -33,7 +33,7 @@ class ImportMark:
 
 
 class NodeImporter(Protocol):
-    """What a node needs of the importer."""
+    """The interface of the importer that nodes need."""
 
     proto: GraphProto
     graph: Graph

@@ -48,7 +48,7 @@ class _View:
 
 
 class Views:
-    """Which tensors are views of which, while the calls of a program are imported in order."""
+    """Views and the tensors that they are of, while the calls of a program are imported in order."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder

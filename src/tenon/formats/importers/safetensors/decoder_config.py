@@ -154,7 +154,7 @@ def _layers(
 
 
 def _local(content: Mapping[str, Any], s: DecoderSettings, family: DecoderFamily) -> list[bool]:
-    """Which layers have a window."""
+    """Whether each layer has a window."""
     count, types = s.num_hidden_layers, content.get("layer_types")
     if not s.sliding_window or content.get("use_sliding_window") is False:
         return [False] * count

@@ -1,1 +1,1 @@
-"""What importers of related formats share."""
+"""Parts that importers of related formats share."""

@@ -1,4 +1,4 @@
-"""Which inputs and outputs of an imported graph hold tokens, logits and caches."""
+"""The inputs and outputs of an imported graph that hold tokens, logits and caches."""
 
 from __future__ import annotations
 

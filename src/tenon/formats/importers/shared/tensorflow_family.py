@@ -1,4 +1,4 @@
-"""What TensorFlow and TFLite share: the node class, and ``SHARED``, the operators that are equal in both.
+"""Parts that TensorFlow and TFLite share: the node class, and ``SHARED``, the operators that are equal in both.
 
 Source: the documentation of tf.raw_ops.
 """

@@ -99,7 +99,7 @@ def _handle(node: Message) -> str:
 
 
 def _assigned(function: Message) -> Iterator[tuple[str, str]]:
-    """Which argument of a function that restores variables gets the value of which key."""
+    """Arguments of a function that restores variables, with the keys whose values they get."""
     nodes = {node.name: node for node in function.node}
     for node in function.node:
         if node.op != "AssignVariableOp" or len(node.input) < 2:

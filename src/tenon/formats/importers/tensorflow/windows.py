@@ -132,7 +132,7 @@ _FUSED = {"Relu": "Relu", "Elu": "Elu", "Tanh": "Tanh", "Sigmoid": "Sigmoid", "G
 
 
 def fused(node: TensorflowNode, y: Value) -> Value:
-    """What a fused operator of the graph optimiser does with its product; further operands are its parameters."""
+    """Apply what a fused operator of the graph optimiser does to its product; further operands are its parameters."""
     builder, at, channels = node.builder, 2, 1 if first(node) else -1
     for name in (bytes(s).decode() for s in node.message("fused_ops").list.s):
         if name == "BiasAdd":

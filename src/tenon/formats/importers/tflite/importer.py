@@ -397,7 +397,7 @@ def _listed(result: Value | Sequence[Argument]) -> list[Argument]:
 
 
 def dequantized(data: Array, quant: Quant) -> Array:
-    """What the integers stand for, in f32."""
+    """The real numbers that the integers represent, in f32."""
     scale, zero = np.array(quant.scale, np.float32), np.array(quant.zero_point, np.int64)
     if quant.axis is not None:
         shape = [-1 if i == quant.axis else 1 for i in range(data.ndim)]

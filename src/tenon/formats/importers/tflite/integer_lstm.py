@@ -84,7 +84,7 @@ class IntegerLstm(ABC):
 
     @abstractmethod
     def factor(self, a: float, b: float, unit: float) -> float:
-        """What brings products of integers of the scales a and b to units of a result."""
+        """The factor that brings products of integers of the scales a and b to units of a result."""
 
     @abstractmethod
     def sums(self, own: Integers, h: Integers) -> Integers:

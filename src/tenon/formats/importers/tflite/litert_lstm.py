@@ -25,7 +25,7 @@ GUARD = 10000
 
 
 class LitertLstm(IntegerLstm):
-    """Also with a coupled input gate, peepholes, a projection and normalised gates."""
+    """An LSTM of LiteRT, also with a coupled input gate, peepholes, a projection and normalised gates."""
 
     activations = (DType.I8,)
     optional = ("peepholes", "projection", "norms")

@@ -129,7 +129,7 @@ def slow(source: Type, target: Type) -> bool:
 
 
 def middle(source: Type, target: Type) -> Type:
-    """What a slow conversion goes through: i32, or 16 bits on the way between bytes and that."""
+    """The intermediate type of a slow conversion: i32, or 16 bits on the way between bytes and that."""
     if source.dtype in _FLOATS or target.dtype in _FLOATS:
         return Type(DType.I32, source.lanes)
     narrow = source.dtype if source.dtype in _BYTES else target.dtype

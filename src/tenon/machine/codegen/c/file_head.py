@@ -1,4 +1,4 @@
-"""What stands at the top of a generated C file: the compilers that it needs, and macros for those that there are."""
+"""The top of a generated C file: the compilers that it needs, and macros for those that there are."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ HEAD = """\
 
 
 def for_any_compiler(body: str) -> str:
-    """What compilers without GCC's extensions need for text that has no vectors: only what it uses."""
+    """Definitions that compilers without GCC's extensions need for text without vectors: only those that it uses."""
     builtins = "".join(f"#define {name}{other}\n" for name, other in _LIBRARY.items() if f"{name}(" in body)
     return STRICT.replace("{builtins}", f"#include <math.h>\n{builtins}" if builtins else "")

@@ -11,7 +11,7 @@ from tenon.machine.codegen.gpu.dialect import DeviceC
 
 @dataclass(frozen=True)
 class DeviceLanguage:
-    """What differs between the languages of devices.
+    """The properties in which the languages of devices differ.
 
     ``host`` are files of ``runtime/c`` with the functions that find a device and use it; ``embedded`` gives, in C, what
     the host program hands to the driver, from the text of all kernels and, in languages without pointers, the threads

@@ -122,7 +122,7 @@ def spirv(text: str, macros: tuple[str, ...] = ()) -> tuple[int, ...]:
 
 
 def compiler() -> str:
-    """Its path.  Raises ToolchainError if it is not installed."""
+    """The path of the compiler.  Raises ToolchainError if it is not installed."""
     path = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if path is None:
         raise ToolchainError(

@@ -35,7 +35,7 @@ def _wide_product(match: Match) -> Result:
 
 
 def scores(softmax: Node) -> tuple[Value, float]:
-    """What a softmax is of, and the positive factor in between (TFLite's beta)."""
+    """The operand of a softmax, and the positive factor in between (TFLite's beta)."""
     value = softmax.input(0)
     node = value.producer
     if node is not None and isinstance(node.op, Mul) and node.input(1).constant and node.input(1).type.size == 1:

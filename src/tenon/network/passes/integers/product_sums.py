@@ -1,4 +1,4 @@
-"""What a Conv, a ConvTranspose or a product of matrices by constant weights sums in integers, and how its sums become
+"""Sums in integers of a Conv, a ConvTranspose or a product of matrices by constant weights, and how they become
 elements of its result."""
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def _tabulated(match: Match) -> Result:
 
 
 def _source(value: Value) -> Value:
-    """What a value is a function of, element by element."""
+    """The value that a value is an elementwise function of."""
     node = value.producer
     return node.input(0) if node is not None and isinstance(node.op, Lookup) else value
 
