@@ -38,7 +38,7 @@ def models(given: Sequence[Path]) -> Iterator[Path]:
 
 
 def run_on(graph: Graph, target: str, arithmetic: Arithmetic, expected: str) -> tuple[str, bool]:
-    """What is printed for a target, and whether its digest is the expected one.  What a target cannot hold is no
+    """The line printed for a target, and whether its digest is the expected one.  What a target cannot hold is no
     difference."""
     try:
         bundle = tenon.compile(graph.copy(), target=target, arithmetic=arithmetic, name="net", no_tuning=True)

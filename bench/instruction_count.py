@@ -13,7 +13,7 @@ from tenon.runtime.engine.io import Feeds
 
 
 def missing() -> str:
-    """What there is not on this machine; "" if instructions can be counted."""
+    """The program that this machine lacks; "" if instructions can be counted."""
     return "" if shutil.which("qemu-system-arm") else "there is no qemu-system-arm"
 
 

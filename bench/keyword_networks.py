@@ -64,7 +64,7 @@ def lstm(weights: Weights, x: Array, goal: Array | None) -> tuple[Array, Weights
 
 
 def gru(weights: Weights, x: Array, goal: Array | None) -> tuple[Array, Weights | None]:
-    """Like ``lstm``; the reset gate is applied after the product (``linear_before_reset``)."""
+    """Step of a GRU (see ``lstm``); the reset gate is applied after the product (``linear_before_reset``)."""
     n = weights.r.shape[1]
     h, kept = np.zeros((x.shape[1], n)), []
     for each in x:
@@ -92,7 +92,7 @@ NETWORKS = {"LSTM": lstm, "GRU": gru}
 
 
 def trained(kind: Kind, x: Array, labels: Array, *, steps: int = 150, seed: int = 0) -> Weights:
-    """Of samples ``x`` [samples, steps, features]."""
+    """The weights of a network trained on samples ``x`` [samples, steps, features]."""
     rng, gates, classes = np.random.default_rng(seed), {"LSTM": 4, "GRU": 3}[kind], int(labels.max()) + 1
     weights = Weights(
         rng.normal(0, 0.2, (gates * HIDDEN, x.shape[2])), rng.normal(0, 0.15, (gates * HIDDEN, HIDDEN)),
@@ -134,7 +134,7 @@ def model(kind: Kind, weights: Weights, steps: int) -> bytes:
 
 
 def _scores(weights: Weights, h: Array, goal: Array | None) -> tuple[Array, Array | None]:
-    """And the slope of the mean cross-entropy by them."""
+    """The scores, and the slope of the mean cross-entropy by them."""
     scores = h @ weights.g
     if goal is None:
         return scores, None

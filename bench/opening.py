@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What opening a bundle from C costs: python bench/opening.py FILE.tenon... [--repeat 40] [--instructions] [--json]
+"""The cost of opening a bundle from C: python bench/opening.py FILE.tenon... [--repeat 40] [--instructions] [--json]
 
 Every round is a fresh process that opens the bundle with libtenon, runs it once on one thread and then several times,
 each time on inputs that it writes.  "more" is opening and the first run minus the fastest later run: what a program
@@ -95,7 +95,7 @@ def summary(bundle: Path, times: list[list[float]], program: Path, count: bool) 
 
 
 def instructions(program: Path, bundle: Path, function: str) -> int:
-    """Those that a function and what it calls execute."""
+    """The instructions that a function and what it calls execute."""
     tool = ("valgrind", "--tool=callgrind", f"--toggle-collect={function}", "--callgrind-out-file=/dev/null")
     done = subprocess.run([*tool, program, bundle], check=True, capture_output=True, text=True)
     return int(re.findall(r"Collected : (\d+)", done.stderr)[0])

@@ -80,7 +80,7 @@ def measure(name: str, calibration: Sequence[Path], tests: Sequence[Path], optio
 
 
 def _best(floats: Sequence[tenon.Detection], others: Sequence[tenon.Detection]) -> tuple[list[float], list[float]]:
-    """Of each of ``floats``, the greatest overlap with one of ``others`` of its class, and how far their scores are
+    """For each of ``floats``, the greatest overlap with one of ``others`` of its class, and how far their scores are
     from each other."""
     same = [[(overlap(a.box, b.box), abs(a.score - b.score)) for b in others if a.kind == b.kind] for a in floats]
     best = [max(each, default=(0.0, a.score)) for each, a in zip(same, floats, strict=True)] or [(np.nan, np.nan)]

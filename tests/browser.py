@@ -170,7 +170,7 @@ def opened(page: Path, script: str = "", fragment: str = "") -> str:
 
 
 def results(path: Path, *expressions: str) -> list[Any]:
-    """Of expressions of JavaScript, evaluated in order in the page, which must not have an error."""
+    """The values of expressions of JavaScript, evaluated in order in the page, which must not have an error."""
     values = ", ".join(f"({each})" for each in expressions)
     done = opened(path, f"document.body.dataset.result = JSON.stringify([{values}]);")
     assert "data-error" not in done

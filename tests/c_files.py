@@ -19,7 +19,7 @@ def code(text: str) -> str:
 
 
 def _before_blocks(text: str) -> Iterator[str]:
-    """What stands before each ``{`` outside of all others, since the end of what precedes it."""
+    """The text before each ``{`` outside of all others, since the end of what precedes it."""
     text, depth, begin = code(text), 0, 0
     for match in re.finditer(r"[{};]", text):
         if match[0] == "{" and depth == 0:

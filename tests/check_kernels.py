@@ -647,7 +647,7 @@ def landing(memory: Memory, e: Event, marks: list[tuple[int, Frame]], depth: int
 
 
 def stored_in(body: Sequence[Statement]) -> list[Memory]:
-    """What statements store in."""
+    """The memory that statements store in."""
     inside = [memory for s in body for memory in stored_in(s.body)]
     return inside + [s.store.memory for s in body if s.store]
 

@@ -80,7 +80,7 @@ class StandIn:
         )
 
     def run(self, bundle: Path, target: str, runs: int, gpu: Mapping[str, Any], **texts: str) -> list[str]:
-        """What each run says, and then the calls that the stand-in wrote down."""
+        """The output of each run, and then the calls that the stand-in wrote down."""
         self._log.write_text("")
         named = {f"{self._prefix}_{name.upper()}": text for name, text in {**texts, "log": str(self._log)}.items()}
         assert self._child.stdin

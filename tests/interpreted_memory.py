@@ -116,7 +116,7 @@ class Who:
 
 
 class _Users:
-    """Which block touched each element of a buffer, and which of its threads since the last barrier: a number of it, or
+    """The block that touched each element of a buffer, and its thread since the last barrier: a number, or
     "several"."""
 
     def __init__(self, size: int) -> None:

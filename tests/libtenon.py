@@ -69,7 +69,7 @@ def run(
 
 
 def succeeded(done: subprocess.CompletedProcess[bytes]) -> bytes:
-    """What a program wrote to standard output; fails with what it wrote to standard error."""
+    """The standard output of a program; fails with what it wrote to standard error."""
     assert done.returncode == 0, (done.returncode, done.stderr.decode())
     return done.stdout
 
@@ -135,13 +135,13 @@ def compiled(sdk: Path, work: Path, sources: Sequence[Path], *more: str | Path) 
 
 
 def build_of(sdk: Path) -> str:
-    """What an SDK was made with of ``BUILDS``."""
+    """The entry of ``BUILDS`` that an SDK was made with."""
     mark = sdk / "sanitizers"
     return mark.read_text() if mark.exists() else ""
 
 
 def sanitizer_flags(sdk: Path) -> tuple[str, ...]:
-    """What programs for an SDK are compiled with as well."""
+    """Further flags that programs for an SDK are compiled with."""
     build = build_of(sdk)
     return (f"-fsanitize={build}", "-fno-sanitize-recover=all") if build not in ("", "valgrind") else ()
 

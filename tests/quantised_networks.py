@@ -134,7 +134,7 @@ def images(count: int = 3) -> list[Array]:
 
 
 def ranges_of(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Of all tensors on the images."""
+    """The ranges of all tensors on the images."""
     whole = profiled(graph)
     whole.outputs = [v for node in whole for v in node.outputs]
     ranges: dict[str, tuple[float, float]] = {"x": (-1.0, 1.0)}

@@ -43,7 +43,7 @@ def _page(path: str) -> _Page:
 
 
 def foreign(site: Path) -> Iterator[str]:
-    """What pages load from other hosts."""
+    """Addresses that pages load from other hosts."""
     for path in sorted(site.rglob("*.html")):
         for address in _page(str(path)).loaded:
             if urlsplit(address).netloc:

@@ -28,7 +28,7 @@ def norm(w: Tensors, name: str, x: Array) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array, count: int, causal: bool = False) -> Array:
-    """Of rows [L, heads * size], without the projections."""
+    """Attention of rows [L, heads * size], without the projections."""
     split: Callable[[Array], Array] = lambda x: x.reshape(len(x), count, -1).swapaxes(0, 1)  # noqa: E731
     scores = split(q) @ split(k).swapaxes(1, 2) / math.sqrt(q.shape[1] // count)
     if causal:
@@ -38,7 +38,7 @@ def attention(q: Array, k: Array, v: Array, count: int, causal: bool = False) ->
 
 
 def conv(w: Tensors, name: str, x: Array, stride: int, pad: int = 0) -> Array:
-    """Of a signal [channels, length]."""
+    """The convolution of a signal [channels, length]."""
     kernel = w[f"{name}.weight"]
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (pad, pad))), kernel.shape[2], axis=1)
     y = np.einsum("clk,ock->ol", windows[:, ::stride], kernel)

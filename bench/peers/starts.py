@@ -118,7 +118,7 @@ def start(runtime: str, model: Path, dims: str, python: Path, bytecode: Path, *,
 
 
 def libraries(maps: str) -> dict[str, tuple[int, int]]:
-    """Of every library that ``/proc/PID/maps`` shows mapped as code: bytes in all, and of code."""
+    """For every library that ``/proc/PID/maps`` shows mapped as code: bytes in all, and of code."""
     results: dict[str, tuple[int, int]] = {}
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)

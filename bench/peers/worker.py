@@ -45,7 +45,7 @@ def _distance(got: Array, want: Array) -> float:
 
 
 def processors(given: str, count: int) -> list[int]:
-    """So many processors: of a list, or from the number given on, one of each core before any core's second."""
+    """``count`` processors: of a list, or from the number given on, one of each core before any core's second."""
     first, *others = map(int, given.split(","))
     if others:
         return [first, *others][:count]

@@ -30,7 +30,7 @@ iteration to iteration (elements of sequences), or fewer steps than loops have."
 
 
 def test_smallest_cases_have_the_expected_outcomes() -> None:
-    """And all cases of If, Loop, Scan and sequences, whose loops stay loops."""
+    """All cases of If, Loop, Scan and sequences are among them, whose loops stay loops."""
     everything = list(cases())
     control = [c for c in everything if c.kind == "node" and re.match("test_(if|loop|scan_|scan9|sequence_)", c.name)]
     chosen = list(dict.fromkeys([*quick(everything, 1), *control]))

@@ -57,7 +57,7 @@ def stand_in(place: Path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def run(place: Path, stand_in: StandIn) -> Run:
-    """What two runs say, and then the calls that they make."""
+    """The output of two runs, and then the calls that they make."""
 
     def ran(*gpu: str, target: str = "cuda", **texts: str) -> list[str]:
         options = dict(option.split("=", 1) for option in gpu)

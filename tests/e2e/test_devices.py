@@ -116,7 +116,7 @@ def test_executables_need_a_c_library(target: str, cache: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "emulator"), [("windows-x86_64", "wine64"), ("s390x", "qemu-s390x")])
 def test_executables_for_other_systems(target: str, emulator: str, tmp_path: Path) -> None:
-    """Their input is an .npy file, which is little-endian; their output is in their own byte order."""
+    """The input is an .npy file, which is little-endian; the output is in the machine's own byte order."""
     command = needed(emulator)
     bundle = handmade.bundle(target, rounds=3, emit=("exe",))
     folder = bundle.save(tmp_path / "out")

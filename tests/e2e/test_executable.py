@@ -198,7 +198,7 @@ def _lines(*command: object) -> list[str]:
 
 
 def _tenon_run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
-    """What `tenon run` prints, without the time."""
+    """The lines that `tenon run` prints, without the time."""
     capsys.readouterr()
     assert run_main(main, ["run", *map(str, arguments)]) == 0
     return capsys.readouterr().out.splitlines()[:-1]
@@ -308,7 +308,7 @@ def test_output_is_written_atomically(program: Path) -> None:
 
 
 def test_output_on_a_full_disk(program: Path) -> None:
-    """Also if the output replaces the input file."""
+    """The error is reported also if the output replaces the input file."""
     X.tofile("x.raw")
     limit = "import os, resource, signal, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); "
     start = limit + "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

@@ -43,7 +43,7 @@ def packed(model: Path, folder: Path, **options: Any) -> Path:
 
 
 def serial_port(network: Path, *variables: str) -> str:
-    """What the board prints."""
+    """The text that the board prints."""
     for program in ("arm-none-eabi-gcc", "qemu-system-arm", "make"):
         needed(program)
     words = ["make", "-s", "-C", str(EXAMPLE), f"NETWORK={network}", "SECONDS=1", *variables, "run"]

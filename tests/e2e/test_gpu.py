@@ -136,7 +136,7 @@ def test_shared_memory_is_vectors_of_four_where_places_are_known() -> None:
 
 
 def test_operands_of_work_items_that_are_not_aligned(language: str) -> None:
-    """Also of kernels whose loops are made parallel."""
+    """Kernels whose loops are made parallel read such operands, too."""
     k = Builder("copy")
     x, y = k.param("x", 64), k.param("y", 64, out=True)
     with k.loop("i", 16) as i:
@@ -894,7 +894,7 @@ def refusal(folder: Path) -> bytes:
 
 
 def output_of(code: str) -> str:
-    """What a program in Python prints."""
+    """The text that a program in Python prints."""
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return process.stdout + process.stderr
 

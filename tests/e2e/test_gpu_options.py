@@ -48,7 +48,7 @@ def stand_in(place: Path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def calls(place: Path, stand_in: StandIn) -> Calls:
-    """What a program says in ``runs`` runs of the network with some options, and the calls that it makes."""
+    """The output of a program in ``runs`` runs of the network with some options, and the calls that it makes."""
 
     def made(*options: str, runs: int = 1, bundle: str = "net.tenon", **texts: str) -> list[str]:
         gpu = dict(option.split("=", 1) for option in options)
@@ -62,7 +62,7 @@ def programs(listed: list[str]) -> list[str]:
 
 
 def test_kernels_are_compiled_once_and_kept(calls: Calls, tmp_path: Path) -> None:
-    """Of a file that is damaged, of another driver or refused by this one, the kernels are compiled again."""
+    """The kernels are compiled again where the file is damaged, of another driver or refused by this one."""
     cache = tmp_path / "kernels"
     option = f"cache={cache}"
     assert programs(calls()) == ["source"]
@@ -157,7 +157,7 @@ def test_launches_are_cut_by_their_time(calls: Calls) -> None:
 
 
 def test_groups_are_as_large_as_the_device_runs_them(calls: Calls, place: Path) -> None:
-    """Of kernels that run in groups of any size; others need a bundle of their own."""
+    """Only kernels that run in groups of any size change; others need a bundle of their own."""
     (refused,) = calls(fault="small groups")[:1]
     assert "runs 16 threads in a group of kernel net_step_0, and the network has 64: it was made for another" in refused
     content = model([node("Tanh", ["x"], ["y"])], {"x": [1, 300]}, ["y"]).SerializeToString()
@@ -167,7 +167,7 @@ def test_groups_are_as_large_as_the_device_runs_them(calls: Calls, place: Path) 
 
 
 def test_operands_are_read_from_images_where_that_is_asked_for(calls: Calls, tmp_path: Path) -> None:
-    """And on devices that read images faster, as far as these are large enough; kernels that do so are kept apart."""
+    """Devices that read images faster do so too, as far as these are large enough; such kernels are kept apart."""
 
     def images(listed: list[str]) -> list[str]:
         return [line for line in listed if line.startswith("image")]

@@ -154,7 +154,7 @@ def place(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def c_answers(place: Path, bundle: Path, environment: dict[str, str] | None) -> list[float]:
-    """What the client of libtenon prints of three runs."""
+    """The numbers that the client of libtenon prints of three runs."""
     done = subprocess.run(
         [str(place / "run_on_device"), str(bundle)], capture_output=True, check=False, env=environment
     )

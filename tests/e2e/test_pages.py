@@ -28,7 +28,7 @@ PROGRAMS = re.compile(r"^```(?:console|sh|python|c|cpp|yaml)\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Page:
-    """What a page needs: programs, packages, files of the collection of models by their names on the page, a host."""
+    """The needs of a page: programs, packages, files of the collection of models by their names on the page, a host."""
 
     programs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()

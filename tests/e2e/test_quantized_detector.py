@@ -39,7 +39,7 @@ def test_faces_are_found_by_the_quantised_detector() -> None:
 
 @pytest.mark.slow
 def test_a_detector_with_leaky_activations_keeps_its_boxes() -> None:
-    """Of 16 photos; which of several boxes of one object has the greatest score is left open (before NMS).  The layers
+    """On 16 photos; which of several boxes of one object has the greatest score is left open (before NMS).  The layers
     in 16 bits are the first that a contract takes."""
     model, photos = shared("models/darknet/yolo-fastest-1.1"), shared("models/images")
     wide = [

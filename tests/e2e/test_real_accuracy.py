@@ -57,7 +57,7 @@ words = Evaluation(WordErrorRate, postprocess=recognised)
 
 
 def test_word_error_rate_of_keywords(keywords: tuple[tenon.Bundle, Path, Array, Array], tmp_path: Path) -> None:
-    """Of one spoken word a sample, it is the share of samples that are recognised wrongly."""
+    """With one spoken word a sample, it is the share of samples that are recognised wrongly."""
     bundle, data, truth, scores = keywords
     with np.load(data, allow_pickle=True) as arrays:
         labels = [str(label) for label in arrays["labels"]]

@@ -105,7 +105,7 @@ def cifar(name: str, weights: str) -> Graph:
 
 
 def test_cifar10_matches_the_authors_optimised_net(tmp_path: Path) -> None:
-    """Their folding of BatchNorm omits epsilon, a difference in the sixth digit."""
+    """The authors' folding of BatchNorm omits epsilon, a difference in the sixth digit."""
     original, theirs = cifar("train_val", "cifar10"), cifar("opt_train_val", "opt_cifar10")
     folder = shared("models/caffe/cifar10_cgo")
     rewrite(folder / "train_val.prototxt", tmp_path / "ours.prototxt", weights=folder / "cifar10.caffemodel")

@@ -280,7 +280,7 @@ def test_devices_that_do_not_let_in(
 
 
 def test_a_password_is_given_to_ssh(pi: SshServer, tmp_path: Path) -> None:
-    """That of a key: the server of the tests has no users of its own.  ssh asks for both in the same way."""
+    """The password is a key's: the server of the tests has no users of its own.  ssh asks for both in the same way."""
     key = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "it's $1", "-f", str(key)], check=True)
     with (pi.root / "authorized_keys").open("a") as accepted:

@@ -55,7 +55,7 @@ def stand_in(place: Path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def run(place: Path, stand_in: StandIn) -> Run:
-    """What two runs say, and then the calls that they make."""
+    """The output of two runs, and then the calls that they make."""
 
     def ran(*gpu: str, target: str = "vulkan", **texts: str) -> list[str]:
         options = dict(option.split("=", 1) for option in gpu)
@@ -133,7 +133,7 @@ def test_modules_of_16_bits_are_for_devices_that_have_them(run: Run) -> None:
 
 
 def test_modules_of_matrices_are_for_devices_that_have_them(stand_in: StandIn, place: Path) -> None:
-    """Of subgroups as large as the kernels take them to be."""
+    """Subgroups must be as large as the kernels take them to be."""
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
     content = model(nodes, {"x": [1, 64, 28, 28]}, ["y"], {"w": random(64, 64, 3, 3)}).SerializeToString()
     bundle = tenon.compile(content, target="vulkan-matrix", precision="fp16", name="net", no_tuning=True)

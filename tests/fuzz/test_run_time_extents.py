@@ -120,7 +120,7 @@ class Grower:
         self.keep(self.node("Sub", t.name, self.node("ReduceMean", t.name, axes, keepdims=1)), t.shape)
 
     def add_choice(self) -> None:
-        """What is positive, and what is not a thousandth part of it: a continuous function."""
+        """Positive elements, and a thousandth part of others: a continuous function."""
         t = self.any()
         positive = self.node("Greater", t.name, self.constant(0, np.float32))
         small = self.node("Mul", t.name, self.constant(0.001, np.float32))

@@ -68,7 +68,7 @@ def quantised(seed: int) -> Quantised:
 
 
 def _integers(rng: np.random.Generator, type: TensorType, number: int) -> Array:
-    """Of the whole range; the last ones are its ends."""
+    """Integers of the whole range; the last ones are its ends."""
     low, high = limits(type.dtype)
     if number == FEEDS - 1:
         return rng.choice(np.array([low, high], type.dtype.numpy), type.dims)

@@ -285,7 +285,7 @@ class TfliteNet:
         self.add("PRELU", [x.index, w], self.tensor(x.shape, x.scale * self.pick((1.0, 0.7, 1.6))))
 
     def svdf(self) -> None:
-        """Of a tensor with two axes, or of a fresh one."""
+        """Add an SVDF of a tensor with two axes, or of a fresh one."""
         known = [t for t in self.pool if len(t.shape) == 2 and t.shape[1] < 200]
         x = self.pick(known) if known and self.chance(0.8) else self.fresh((self.pick((1, 2)), self.pick(CHANNELS)))
         rank, units, memory, wide = (

@@ -181,7 +181,7 @@ def test_a_convolution_is_rounded_once_with_what_is_added(
 
 @pytest.mark.parametrize("data", [residual(np.int16), residual(factor=1e6)])
 def test_what_cannot_be_added_to_sums_stays_in_float(data: bytes) -> None:
-    """Of 16 bits, and of a step of more than 2**22 sums."""
+    """Operands of 16 bits, and of a step of more than 2**22 sums, stay in float."""
     graph, left = converted(data, "onnx")
     assert left
     assert "IntegerConv" not in {node.op.name for node in graph}

@@ -221,7 +221,7 @@ def test_the_interpreter_finds_faults(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pipeline", "strips", "cluster"])
 def test_what_is_proved_runs_without_a_fault(name: str) -> None:
-    """Of all kernels with one fault: both proofs refuse most, and what either accepts, the interpreter runs."""
+    """The kernels have one fault each: both proofs refuse most, and what either accepts, the interpreter runs."""
     accepted = count = 0
     for what, text in mutants(show(parse(CORRECT[name]))):
         try:

@@ -43,7 +43,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_reference(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where groups are unpacked a block at a time, and rows are summed 32 at a time."""
+    """Bits are the same where groups are unpacked a block at a time, and rows are summed 32 at a time."""
     assert_bits_of_the_reference(name, CASES[name], MACHINE, "block_tiles")
     monkeypatch.setattr(block_tiles, "_GROUPS", FORMATS[name].span // 32)
     monkeypatch.setattr(block_tiles, "_MOST", 32)
@@ -76,7 +76,7 @@ def test_rows_are_split_where_there_are_few_panels() -> None:
 
 
 def test_numbers_of_an_instruction_say_the_block() -> None:
-    """Also of steps that have sums of their own, for which registers are set alike."""
+    """Steps that have sums of their own set registers alike."""
     apiece = TileBlock(16, 1, 1, 8, 32, loops=((3, 512), (1, 32)), apiece=True)
     for block in (TileBlock(16, 2, 2, 16, 64, 8192, 3, ((4, 1024),)), apiece):
         assert TileBlock.of(block.numbers) == block
@@ -87,7 +87,7 @@ def test_numbers_of_an_instruction_say_the_block() -> None:
 @pytest.mark.parametrize("target", ["x86-64-amx", "x86-64-avx512-vnni", "x86-64-avx512", "x86-64-avx2", "aarch64-i8mm"])
 @pytest.mark.parametrize("format", ["q4_0", "q8_0", "q4_k"])
 def test_one_row_is_multiplied_by_vectors(target: str, format: str) -> None:
-    """Also where a panel has as many rows as one of SME's long vectors."""
+    """The product is by vectors also where a panel has as many rows as one of SME's long vectors."""
     op, arrays = BlockMatMul(format), quantised_case(1, 256, 32, FORMATS[format])
     (step,) = op.lower(make_site(op, arrays, find(target).machine, (3,)))
     assert step.kernel.name.startswith("block_product")
@@ -119,8 +119,8 @@ def test_products_of_arm(target: str, product: str, name: str) -> None:
 
 
 def test_many_threads_share_small_products() -> None:
-    """Of one row by tiles of fewer panels where that shortens the work of the thread that has the most, and of several
-    rows also tile by tile of rows."""
+    """Products of one row take tiles of fewer panels where that shortens the work of the thread that has the most;
+    those of several rows are shared tile by tile of rows, too."""
     machine = replace(find("x86-64-avx512-vnni").machine, threads=16)
     assert [tile_of(BlockProduct("q4_0", 1, 64, n), machine) for n in (576, 1536)] == [(1, 1), (1, 2)]
     assert tile_of(BlockProduct("q6_k", 16, 256, 96), machine) == (5, 1)

@@ -21,7 +21,7 @@ RNG = np.random.default_rng(3)
 
 @pytest.mark.parametrize(("format", "decibels"), [("q8_0", 44), ("q4_0", 20.5)])
 def test_error_of_rounded_weights(format: str, decibels: float) -> None:
-    """That of the nearest numbers of a uniform grid for normal weights; zeros and single weights are exact."""
+    """It is that of the nearest numbers of a uniform grid for normal weights; zeros and single weights are exact."""
     weights = RNG.normal(size=(40, 96)).astype(np.float32)
     error = dequantised(FORMATS[format], rounded_blocks(weights, format)) - weights
     assert 10 * np.log10(np.square(weights).sum() / np.square(error).sum()) > decibels

@@ -205,7 +205,7 @@ def test_strict_c99(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "wasm32", "mips"])
 def test_strict_c99_for_other_machines(target: str, tmp_path: Path) -> None:
-    """Also for those without <math.h>: strict code includes <stdint.h> only."""
+    """Machines without <math.h> run it, too: strict code includes <stdint.h> only."""
     bundle = tenon.compile(MODEL, c99="strict", target=target, no_tuning=True)
     assert re.findall(r"#include (.*)", bundle.source + bundle.header) == ['"digits.h"', "<stdint.h>"]
     assert bundle.object

@@ -38,7 +38,7 @@ def test_kernels_are_proved_and_have_the_bits_of_the_reference(label: str, machi
 
 @pytest.mark.parametrize("flags", [("-O1",), ("-O3", "-march=native", "-ffp-contract=fast")])
 def test_compiled_kernels_have_the_bits_of_the_reference(flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Also of machines that look up 16 and 64 bytes at once, and that multiply bytes with and without a sign."""
+    """Machines look up 16 or 64 bytes at once, and multiply bytes with or without a sign."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc")

@@ -111,7 +111,7 @@ def test_files_of_programs_call_each_other_without_cycles(programs: tuple[str, .
 
 
 def test_headers_of_c_define_no_functions() -> None:
-    """Those of C++ in include/ do: what they inline keeps C++ out of the interface of the shared libraries."""
+    """Headers of C++ in include/ do: what they inline keeps C++ out of the interface of the shared libraries."""
     headers = [path for path in RUNTIME.rglob("*.h") if "include" not in path.relative_to(RUNTIME).parts]
     assert len(headers) > 40
     assert {path.name: bodies(path.read_text()) for path in headers if bodies(path.read_text())} == {}

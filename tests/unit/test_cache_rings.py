@@ -160,7 +160,7 @@ def test_caches_that_are_no_larger_stay() -> None:
 
 
 def test_tokens_taken_back(tmp_path: Path) -> None:
-    """What a prompt has in common with the last text is kept as far as the rings have what is before it; the text is
+    """A beginning shared with the last text is kept as far as the rings have what is before it; the text is
     that of a generator without a past, and of a program in C."""
     pytest.importorskip("tokenizers")
     model = talking_decoder("phi3", layers=2, joined=True, pairs=PAIRS)

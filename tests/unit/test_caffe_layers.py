@@ -391,7 +391,7 @@ def test_prior_boxes() -> None:
 
 
 def test_detection_output() -> None:
-    """Of two overlapping boxes and a separate one, NMS removes the overlapping one with the lower score, per class."""
+    """NMS removes, per class, the box with the lower score of two overlapping ones, and keeps a separate one."""
     corners = np.array([[0.1, 0.1, 0.4, 0.4], [0.12, 0.1, 0.42, 0.4], [0.6, 0.6, 0.9, 0.9]], np.float32)
     priors = np.stack([corners, np.full((3, 4), 0.1)]).reshape(1, 2, 12)
     scores = np.array([[0.1, 0.8, 0.1], [0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], np.float32)

@@ -40,7 +40,7 @@ def fault(text: str) -> str:
 
 @pytest.mark.parametrize(("selection", "machine"), sweep())
 def test_both_proofs_agree_on_every_kernel(selection: str, machine: str) -> None:
-    """Also on which kernels need to run on one thread."""
+    """They agree on which kernels need to run on one thread, too."""
     count = accesses = 0
     cases = selected(selection)
     for kernel in kernels(machine, cases):

@@ -277,7 +277,7 @@ SUMS = {
 @pytest.mark.parametrize("machine", ["lanes4", "lanes16"])
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_end_where_elements_change_nothing(name: str, machine: str) -> None:
-    """What lies further beyond the extent than ``spare`` is not read, and the result is that of the masked operand."""
+    """Elements further beyond the extent than ``spare`` are not read, and the result is that of the masked operand."""
     base, shapes, needed, absorbed, value = SUMS[name]
     rng = np.random.default_rng(3)
     for n in (1, 70):

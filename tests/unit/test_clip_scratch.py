@@ -136,7 +136,7 @@ def test_tiles_that_other_loops_read_stay() -> None:
 
 
 def test_algorithms_with_blocks_of_whole_results_give_way() -> None:
-    """Of Strassen's, which adds rows beyond the extents, the levels are kept if zeros lie there."""
+    """Strassen's algorithm, which adds rows beyond the extents, keeps its levels if zeros lie there."""
     op = Clipped(ConvOperator(), 2, (NeededPositions(0, 3, (NeededExtent(0),)),))
     arrays = [np.zeros(shape, np.float32) for shape in ((1, 64, 4, 8), (64, 64, 1, 1))]
     site = make_site(op.base, arrays, MACHINES["lanes16"], (1,))

@@ -110,7 +110,7 @@ def random_sums(seed: int) -> Graph:
 
 
 def quadratic_greedy_order(graph: Graph) -> list[Node]:
-    """Of the ready nodes, always the first one that leaves the least memory alive."""
+    """An order that takes, among the ready nodes, always the first one that leaves the least memory alive."""
     waiting, done, order = list(graph), set[Value](), list[Node]()
 
     def growth(n: Node) -> int:

@@ -42,7 +42,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def scales(file: Path) -> dict[str, float]:
-    """Those of QuantizeLinear, by the tensors that it reads."""
+    """The scales of QuantizeLinear, by the tensors that it reads."""
     graph = onnx.load(file).graph
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]

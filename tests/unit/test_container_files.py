@@ -111,7 +111,7 @@ def pods(manifest: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_manifests_have_the_structure_that_kubernetes_wants(template: str) -> None:
-    """Of apps/v1 DaemonSet and batch/v1 Job, the fields that the API server requires, and the restricted profile of the
+    """The fields that the API server requires of a DaemonSet and a Job are there, and the restricted profile of the
     Pod Security Standards."""
     done = filled(template, "NAME=faces", "IMAGE=registry.example/tenon:1")
     assert done.returncode == 0, done.stderr

@@ -93,7 +93,7 @@ def test_no_split_takes_less_time(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_two_devices_are_near_the_least_time(seed: int) -> None:
-    """Of 6561 splits; the bound is the method's (twice), and these take the least time or little more."""
+    """There are 6561 splits; the bound is the method's (twice), and these take the least time or little more."""
     graph, rng = branches(seed), np.random.default_rng(10 + seed)
     costs = [random_costs(rng), replace(random_costs(rng), processor_macs=1, processor_bytes=1)]
     forbidden = list(graph)[int(rng.integers(len(graph)))]

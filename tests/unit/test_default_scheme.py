@@ -71,7 +71,7 @@ def test_estimate_is_that_of_the_decision(model: Path) -> None:
 
 
 def test_estimate_has_all_channels(model: Path) -> None:
-    """Also those whose bias is beyond the ranges that the estimate is made with: constant channels cost nothing."""
+    """Some have a bias beyond the ranges that the estimate is made with: constant channels cost nothing."""
     file, moved = onnx.load(model), onnx.load(model)
     moved.graph.initializer.append(numpy_helper.from_array(np.tile(np.array([0, 50], np.float32), 16), "b"))
     moved.graph.node[0].input.append("b")

@@ -1,4 +1,4 @@
-"""Which tiles estimates choose on devices, where measured layers decided."""
+"""Tiles that estimates choose on devices, where measured layers decided."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ INSTRUCTIONS = {
 
 @pytest.mark.parametrize(("target", "name", "lanes"), INSTRUCTIONS)
 def test_a_product_is_the_instruction_that_its_target_has(target: str, name: str, lanes: int, tmp_path: Path) -> None:
-    """Of AVX-VNNI too, which QEMU does not know."""
+    """AVX-VNNI's instruction is found, too, which QEMU does not know."""
     row = find(target)
     command = [*zig(tmp_path).command, "-target", row.triple, f"-mcpu={row.cpu}", *row.flags]
     assembly = assembled(products(name, lanes), command, tmp_path)

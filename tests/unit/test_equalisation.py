@@ -104,7 +104,7 @@ def test_constant_channels_lose_their_weights() -> None:
 
 @pytest.mark.parametrize("limit", [None, 6.0, 0.5])
 def test_one_scale_for_all_weights_is_enough_after_equalisation(limit: float | None) -> None:
-    """Of a network that loses more than 8 dB without."""
+    """The network loses more than 8 dB without equalisation."""
     graph, given = separable(limit, dead=True), images()
     settings: dict[str, Any] = {
         "scheme": "int8-per-tensor",

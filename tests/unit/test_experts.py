@@ -183,7 +183,7 @@ def test_bits_on_other_machines(target: str) -> None:
 
 
 def test_one_token_reads_the_matrices_that_it_chose() -> None:
-    """Its kernel has no loop over experts: the number is bound from data, once for each choice and tile of outputs."""
+    """The kernel has no loop over experts: the number is bound from data, once for each choice and tile of outputs."""
     case = next(iter(ExpertBlockMatMul.cases()))
     (step,) = case.op.lower(make_site(case.op, case.arrays(), find("x86-64-avx2").machine, case.constant))
     text = show(step.kernel)

@@ -60,7 +60,7 @@ def digits(target: str, abi: FloatAbi | None = None) -> Bundle:
 
 
 def arm_gcc(*arguments: str | Path, cwd: Path) -> str:
-    """What Arm's gcc prints; it must succeed."""
+    """The output of Arm's gcc, which must succeed."""
     command = [needed("arm-none-eabi-gcc"), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -177,7 +177,7 @@ def platformio(bundle: Bundle, folder: Path) -> bytes:
 
 
 def test_softfp_computes_the_same(tmp_path: Path) -> None:
-    """Also from a bundle on disk, whose target is that of its manifest."""
+    """A bundle on disk does so, too, whose target is that of its manifest."""
     skip_without_device("cortex-m4")
     (image, *_), _ = held_out_digits()
     hard, softfp = digits("cortex-m4"), digits("arduino-nano-33-ble")
@@ -235,7 +235,7 @@ def test_clang_is_told_to_optimise(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- library functions
 def undefined(path: Path) -> set[str]:
-    """What nm lists."""
+    """The undefined symbols that nm lists."""
     words = [needed("nm"), "--undefined-only", "--format=just-symbols", str(path)]
     return set(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split())
 
@@ -243,7 +243,7 @@ def undefined(path: Path) -> set[str]:
 @pytest.mark.parametrize("target", ["cortex-m0plus", "cortex-m4", "cortex-m7", "esp32-c3"])
 @pytest.mark.parametrize("operator", ["Floor", "Sqrt", "Round", "Exp", "Erf", "Ceil"])
 def test_functions_of_libm_are_listed(operator: str, target: str, tmp_path: Path) -> None:
-    """Those of the bundle's object, and for Arm those that gcc calls for the source, without -fno-math-errno."""
+    """They are those of the object, and for Arm those that gcc calls for the source, without -fno-math-errno."""
     network = model([node(operator, ["x"], ["y"])], {"x": (1, 6)}, ["y"])
     (tmp_path / "net.onnx").write_bytes(network.SerializeToString())
     folder = tenon.compile(tmp_path / "net.onnx", target=target, no_tuning=True).save(tmp_path / "out")

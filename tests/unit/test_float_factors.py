@@ -150,7 +150,7 @@ def test_compiled(tmp_path: Path) -> None:
 
 
 def test_others_without_floats() -> None:
-    """What the fastest kernels do not compute (bytes without a sign, channels that do not fill a block) and pools."""
+    """Layers that the fastest kernels do not take (bytes without a sign, channels that fill no block) and pools."""
     machine, rng = MACHINES["scalar"], np.random.default_rng(4)
     x, w, more = CASES["3x3"]
     data, weights, bias, factors = given(x, w)
@@ -218,7 +218,7 @@ def test_fitted_factors_have_the_same_steps(zero: int, low: int, high: int) -> N
 
 
 def test_factors_that_no_fixed_point_fits() -> None:
-    """Of a power of two half of the products are halves, and every second of these is rounded up."""
+    """With a power of two half of the products are halves, and every second of these is rounded up."""
     half = np.array([0.5], np.float32)
     assert fitted_factors(half, 0, -128, 127, np.array([500])) is None
     assert even_factors(half, 0, np.array([500])) is not None

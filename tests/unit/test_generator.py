@@ -124,7 +124,7 @@ def test_caches_end_the_text(generator: Generator) -> None:
 
 
 def test_long_prompts_are_run_in_pieces(generator: Generator) -> None:
-    """Also where the last piece does not fit behind the others: token by token."""
+    """Where the last piece does not fit behind the others, it is run token by token."""
     prompt = "q" * 37
     assert list(generator.generate(prompt, max_tokens=2).tokens) == expected(generator.tokens_of(prompt), 2)
 
@@ -196,7 +196,7 @@ def test_networks_that_are_no_language_models(folder: Path) -> None:
 
 
 def test_text_of_a_gguf_file(tmp_path: Path) -> None:
-    """Its tokenizer, its chat template and the tokens that end a turn are those in the file."""
+    """The tokenizer, the chat template and the tokens that end a turn are those in the file."""
     model = talking_decoder(layers=1)
     (tmp_path / "net.gguf").write_bytes(model.file())
     with tenon.Generator(tmp_path / "net.gguf", context=24, no_tuning=True) as opened:

@@ -571,7 +571,7 @@ def test_ranges_of_least_relative_entropy(model: Path, tmp_path: Path) -> None:
 
 
 def divergence(counts: list[float], first: int, last: int) -> float:
-    """Of a window, as Glow's ``computeKL`` has it, bin by bin."""
+    """The divergence of a window, as Glow's ``computeKL`` has it, bin by bin."""
     inside = counts[first : last + 1]
     kept = [sum(counts[: first + 1]), *inside[1:-1], sum(counts[last:])]
     merged, stored = len(inside) // 255, [0.0] * len(inside)

@@ -54,7 +54,7 @@ def pixels() -> Array:
 
 @pytest.fixture(scope="module")
 def scores(model: Path, pixels: Array) -> Array:
-    """Of the float model on the images, [12, CLASSES]."""
+    """The scores of the float model on the images, [12, CLASSES]."""
     with tenon.open(tenon.compile(model)) as engine:
         return np.concatenate([engine.run(feed(image))["y"].copy() for image in pixels])
 

@@ -140,7 +140,7 @@ def test_exponential_expansion_is_rejected(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nested_loops_stay_loops() -> None:
-    """Of 10**15 iterations, none is computed or copied."""
+    """There are 10**15 iterations, of which none is computed or copied."""
     with watched(60):
         (node,) = importers.load(nested_loops(5, 1000))
     assert node.op.name == "Scan"

@@ -1,4 +1,4 @@
-"""What is impossible is refused before what is long: before a model is read, and before anything is compiled."""
+"""Impossible options are refused before what takes long: before a model is read, and before anything is compiled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODEL = str(DIGITS / "digits.onnx")
 
 
 def kind(target: Target) -> tuple[object, ...]:
-    """What decides which parts a target has."""
+    """The properties that decide which parts a target has."""
     return target.backend, target.object, target.freestanding, target.c_library
 
 

@@ -75,7 +75,7 @@ def test_other_inputs_are_as_observed(arrays: list[Array]) -> None:
 
 
 def test_quantised_networks_read_such_inputs_without_noise() -> None:
-    """Also where the samples have neither the least nor the greatest integer, and whatever ranges are searched."""
+    """There is none where the samples have neither the least nor the greatest integer, whatever ranges are searched."""
     arrays = [(each * STEP).astype(np.float32) for each in integers(-200, 39, 12)]
     report = tenon.quantize(separable(), arrays, rounding="nearest").report
     noise = {each.name: each for each in report.tensors}

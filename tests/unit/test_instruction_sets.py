@@ -147,7 +147,7 @@ def test_assembly_stands_beside_the_body() -> None:
 
 
 def test_every_form_is_of_an_operation() -> None:
-    """Of the table of operations; each has a C that any compiler takes."""
+    """The operation is one of the table; each has a C that any compiler takes."""
     for module in isa.instruction_sets():
         for name in getattr(module, "PRIMITIVES", {}):
             row = isa.portable(name)

@@ -308,7 +308,7 @@ def test_constants_of_16_bits() -> None:
 
 
 def test_all_constants_of_16_bits_are_found_again() -> None:
-    """Their real numbers are rounded to f32."""
+    """The real numbers of these constants are rounded to f32."""
     for scale in (0.0013, 0.17, 0.3):
         model, every = Model(), np.arange(-(1 << 15), 1 << 15).astype(np.int16)
         x, y = (model.tensor(name, every.shape, "i16", scale=[scale], zero=[0]) for name in "xy")

@@ -144,7 +144,7 @@ def layers(*channels: int) -> Graph:
 
 
 def used(graph: Graph, **options: Any) -> list[bool]:
-    """Which convolutions of a graph on a Cortex-M4 are computed so."""
+    """Whether each convolution of a graph is computed so on a Cortex-M4."""
     program = tenon.compile(graph, target="cortex-m4", no_tuning=True, **options).program
     names = [call.kernel.name for call in program.calls]
     return [name.startswith("integer_winograd") for name in names if name.startswith("integer_")]

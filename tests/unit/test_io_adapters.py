@@ -194,7 +194,7 @@ graph "moved" {
 
 
 def test_integers_of_all_that_a_model_quantises() -> None:
-    """Also where it is moved first; what the model does not quantise stays as it is."""
+    """Tensors that are moved first are integers, too; what the model does not quantise stays as it is."""
     graph = parse(MOVED, ops.registry())
     new = adapted(graph, {}, {"": "quantized"})
     assert [str(v.type.dtype) for v in (*new.inputs, *new.outputs)] == ["i8", "f32", "i8", "f32"]

@@ -72,7 +72,7 @@ def test_an_unchanged_model_is_not_compiled_again(capsys: pytest.CaptureFixture[
 
 
 def test_a_changed_model_is_compiled_again(capsys: pytest.CaptureFixture[str], compilations: list[str]) -> None:
-    """Also one of the same size and time."""
+    """A change of the same size and time is noticed, too."""
     path = _save(Path("net.onnx"), 2)
     assert _run(capsys, "net.onnx", "--input", "x=x.npy") == 2
     status = path.stat()

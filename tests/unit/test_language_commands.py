@@ -257,7 +257,7 @@ def test_stop_strings_of_executables(program: Path) -> None:
 
 
 def test_programs_have_no_conversations_without_a_template_of_the_kind(tmp_path: Path) -> None:
-    """Which a warning says; the rest of the program is as ever."""
+    """A warning says so; the rest of the program is as ever."""
     model = written_model(tmp_path / "model")
     settings = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
     settings["chat_template"] = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"

@@ -134,7 +134,7 @@ def test_what_stays_in_float_has_a_reason() -> None:
 
 @pytest.mark.parametrize("name", ["conv", "conv, groups", "conv of four axes"])
 def test_sums_of_integers_are_those_of_onnxruntime(name: str) -> None:
-    """Its optimised graph has QLinearConv: convolutions of more than two axes round once, as others do."""
+    """ONNX Runtime's optimised graph has QLinearConv: convolutions of more than two axes round once, as others do."""
     case = CASES[name]
     file, x = case.file(np.uint8), RNG.normal(0, 2, case.dims).astype(np.float32)
     description, _ = inspect(file, arithmetic="onnx")

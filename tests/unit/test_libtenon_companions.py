@@ -109,7 +109,7 @@ def test_a_change_of_any_file_of_a_model_compiles_it_again(case: str, models: Mo
 
 
 def test_other_files_do_not_matter(models: Models) -> None:
-    """Those of other models of the folder as well, as long as a file is named like the model."""
+    """Files of other models of the folder do not matter, as long as a file is named like the model."""
     models.write("net.prototxt", b"model")
     models.write("net.caffemodel", b"weights")
     path = str(models.place / "models" / "net.prototxt")

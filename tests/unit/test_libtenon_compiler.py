@@ -99,7 +99,7 @@ def test_shapes_of_many_inputs_with_long_names(program: Path, tmp_path: Path) ->
 
 
 def test_mace_run_with_many_inputs(program: Path, tmp_path: Path) -> None:
-    """Also of another shape than the model's, for which it is compiled again."""
+    """An input may have another shape than the model's, for which it is compiled again."""
     names = [f"x{i}" for i in range(70)]
     sum_of(names, tmp_path / "sum.onnx")
     for name in names:

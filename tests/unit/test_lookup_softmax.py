@@ -114,7 +114,7 @@ SHAPES = ((-1, (1, 1)), (-1, (3, 6)), (1, (2, 19)), (0, (33,)), (1, (2, 9, 3)), 
 
 @pytest.mark.parametrize("flags", [("-O1",), ("-O3", "-march=native", "-ffp-contract=fast")])
 def test_compiled_kernels_give_the_bits_of_the_reference(flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Of 1 to 16 lanes, with the host's fused multiply-adds and without."""
+    """Kernels have 1 to 16 lanes, with the host's fused multiply-adds and without."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc")

@@ -179,7 +179,7 @@ def test_groups(per_group: bool) -> None:
 
 
 def test_attention() -> None:
-    """Of three positions, two sequences, two heads of two numbers."""
+    """The attention is of three positions, two sequences, two heads of two numbers."""
     x = RNG.uniform(-1, 1, (3, 2, 12)).astype(np.float32)
     parts = x.reshape(3, 2, 2, 3, 2)  # length, batch, head, part, number
     expected = np.einsum("lbhd,mbhd->bhlm", parts[..., 0, :], parts[..., 1, :]).reshape(4, 3, 3) / math.sqrt(2)

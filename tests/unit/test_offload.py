@@ -103,7 +103,7 @@ def test_device_that_supports_nothing(model: Path, plugin: Path) -> None:
 
 
 def test_layers_that_stay_on_the_processor(model: Path, plugin: Path) -> None:
-    """What a device is slow at, what it refuses to prepare, and what the user says, with the reasons."""
+    """Layers stay that a device is slow at, that it refuses to prepare, and that the user names, with the reasons."""
 
     def layers(argument: str, *rules: str) -> list[PlacedLayer]:
         parsed = [DeviceRule.parse(rule) for rule in rules]

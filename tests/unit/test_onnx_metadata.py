@@ -1,4 +1,4 @@
-"""What ONNX models state besides their graph: class names in the metadata, names of dimensions that are none."""
+"""Statements of ONNX models besides their graph: class names in the metadata, names of dimensions that are none."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CASES = {
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_reference(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where groups are unpacked a block at a time."""
+    """Bits are the same where groups are unpacked a block at a time."""
     for groups in (256, FORMATS[name].span // 32):
         monkeypatch.setattr(outer_groups, "_GROUPS", groups)
         outer_groups.outer_groups.cache_clear()

@@ -41,7 +41,7 @@ ROW = find("aarch64-sme")
 
 
 def operator_cases() -> Iterator[Case]:
-    """Those of convolutions: of floats, also with operands of bf16, and of integers."""
+    """The cases of convolutions: of floats, also with operands of bf16, and of integers."""
     for case in Conv.cases():
         if all(a is None or a.ndim < 5 for a in case.arrays()[:1]):
             for kind in ("float", "bf16"):
@@ -157,7 +157,7 @@ def test_panels_of_rows_that_are_no_whole_tiles_are_shared_by_threads(threads: i
 
 @pytest.mark.parametrize("compiler", [("aarch64-linux-gnu-gcc",), ("clang", "--target=aarch64-linux-gnu")])
 def test_other_compilers_take_the_kernels(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    """Those whose assembler does not know SME compile the body alone, without the target's C library."""
+    """Compilers whose assembler does not know SME compile the body alone, without the target's C library."""
     if not shutil.which(compiler[0]):
         pytest.skip(f"there is no {compiler[0]}")
     x, y = (Image(1, 16, 4, 4, 4) for _ in "xy")

@@ -227,7 +227,7 @@ ARDUINO_BOARD = "here.name=This machine\nhere.build.core=core\nhere.build.board=
 
 
 def test_arduinos_builder_finds_and_compiles_the_library(packed: Path, flags: list[str], tmp_path: Path) -> None:
-    """Its example, for a board that is this machine."""
+    """It compiles the example, for a board that is this machine."""
     builder, _, _ = needed("arduino-builder"), needed("arduino-ctags"), needed("g++")
     libraries, board, build = tmp_path / "libraries", tmp_path / "hardware" / "test" / "here", tmp_path / "build"
     unpacked(packed, "digits-arduino.zip", libraries)
@@ -263,7 +263,7 @@ def test_platformio_packs_the_library(packed: Path, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m0", "riscv32", "esp32-c3"])
 def test_the_application_says_how_functions_are_called(target: str, tmp_path: Path) -> None:
-    """Its objects and the library's do not link otherwise."""
+    """The application's objects and the library's do not link otherwise."""
     forms: tuple[Emit, ...] = ("platformio", "espidf")
     tenon.compile(DIGITS / "digits.onnx", target=target, no_tuning=True).save(tmp_path, emit=forms)
     unpacked(tmp_path, "digits-platformio.tar.gz", tmp_path / "platformio")

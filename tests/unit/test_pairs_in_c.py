@@ -1,4 +1,4 @@
-"""What quantised ONNX convolutions are printed as for processors that multiply pairs of 16 bits."""
+"""The C of quantised ONNX convolutions for processors that multiply pairs of 16 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tenon
 
 
 def test_sums_are_saturated_as_integers(tmp_path: Path) -> None:
-    """What rounds to an integer and adds the zero point is one, also where instructions saturate it."""
+    """Rounding to an integer and adding the zero point give one, also where instructions saturate it."""
     rng = np.random.default_rng(4)
     scales = {"s": np.float32(0.05), "t": np.float32(0.01), "u": np.float32(0.2)}
     weights = {"w": rng.integers(-128, 128, (16, 16, 1, 1)).astype(np.int8), "z": np.array(0, np.int8)}

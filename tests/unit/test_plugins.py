@@ -249,7 +249,7 @@ def test_onnxruntime_as_a_device(library: Path, onnxruntime_library: str, image:
 def test_providers_that_onnxruntime_does_not_have(
     provider: str, said: str, library: Path, onnxruntime_library: str
 ) -> None:
-    """Its package for Linux brings none that needs no device but the processor."""
+    """The package of ONNX Runtime for Linux brings no other provider that needs no device but the processor."""
     with pytest.raises(InputError, match=said):
         load_plugin(library, f"{onnxruntime_library},{provider}")
 

@@ -92,7 +92,7 @@ def test_convolutions(name: str, dtype: type[np.integer[Any]]) -> None:
 
 
 def test_weights_with_a_zero_point_take_another_kernel() -> None:
-    """Which reads images in the machine's own blocks; a choice of products of blocks ends in that kernel, too."""
+    """The other kernel reads images in the machine's own blocks; a choice of products of blocks ends in it, too."""
     conv, site, arrays = prepared("1x1", np.int8)
     shifted = replace(conv, w_zero=100)
     (step,) = shifted.lower(site)
@@ -181,7 +181,7 @@ def test_products_of_bf16_are_those_of_direct_sums(name: str) -> None:
 
 
 def operator_cases() -> Iterator[Case]:
-    """Those of convolutions and matrix products: of floats, with operands of bf16, and of integers."""
+    """The cases of convolutions and matrix products: of floats, with operands of bf16, and of integers."""
     for case in Operator.cases():
         if all(a is None or a.ndim < 5 for a in case.arrays()[:1]):
             yield replace(case, inputs=tuple(case.arrays()), label=f"float_{case.label}")
@@ -211,7 +211,7 @@ def test_operator_cases(case: Case) -> None:
 
 
 def test_matrices_are_multiplied_in_blocks() -> None:
-    """Of integers, with rows of whole registers and of half a register more."""
+    """The matrices are of integers, with rows of whole registers and of half a register more."""
     rng = np.random.default_rng(2)
     for inputs in (48, 40):
         arrays: list[Array] = [rng.integers(-128, 128, (5, inputs)).astype(np.int8)]

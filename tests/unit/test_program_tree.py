@@ -318,7 +318,7 @@ def test_proof_of_regions(fault: str) -> None:
 
 
 def test_lifetimes_cover_loops() -> None:
-    """What is alive before a loop that uses it, or is carried between its iterations, lives as long."""
+    """A value that is alive before a loop that uses it, or is carried between its iterations, lives as long."""
     lives = {(each.offset, each.first): each.last for each in lifetimes(program(1))}
     assert lives == {(STATE, 0): 9, (NEW, 1): 4}
 

@@ -150,7 +150,7 @@ def test_equalisation_and_search(
 def test_outputs_are_integers_too(
     algorithm: str, tool: Callable[[], object], data_type: int, scale: float, folder: Path
 ) -> None:
-    """What follows the last product as well: a softmax has Tengine's scale, even without a line in the table."""
+    """Operators after the last product are too: a softmax has Tengine's scale, even without a line in the table."""
     graph = network(
         [
             *CASES["relu"],

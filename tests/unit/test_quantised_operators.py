@@ -1,4 +1,4 @@
-"""Which of TFLite's quantised operators are computed in integers (reference/quantised.md), and LiteRT's results."""
+"""TFLite's quantised operators that are computed in integers (reference/quantised.md), and LiteRT's results."""
 
 from __future__ import annotations
 

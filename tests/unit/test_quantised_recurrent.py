@@ -105,7 +105,7 @@ def test_states_and_gates_take_16_bits(kind: str) -> None:
 
 
 def last_scale(graph: Graph) -> Array:
-    """That of the integers of the output."""
+    """The scale of the integers of the output."""
     node = graph.outputs[0].producer
     assert node is not None
     return node.input(1).array
@@ -142,7 +142,7 @@ def test_means_are_put_back_after_products_without_a_bias() -> None:
 
 
 def test_saturated_gates_are_no_noise() -> None:
-    """Of large features, whose gates are beyond -8 and 8."""
+    """Large features bring gates beyond -8 and 8."""
     made = tenon.quantize(keywords("LSTM"), [8 * x for x in features(12)], **PLAIN)
     worst = max(made.report.tensors, key=lambda tensor: tensor.saturated)
     assert worst.saturated > 0.1

@@ -129,7 +129,7 @@ def test_blocks_of_weights_have_scales_of_their_own() -> None:
 
 
 def test_scales_of_blocks_have_the_least_error() -> None:
-    """Of 4 bits no common share of the scales that reach the greatest weights has less."""
+    """With 4 bits no common share of the scales that reach the greatest weights has less."""
     weights = np.random.default_rng(0).normal(0, 1, (16, 64)).astype(np.float32)
     node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n]) for name, n in (("x", 64), ("y", 16))]
@@ -174,7 +174,7 @@ def test_activations_of_16_bits_have_less_noise() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"int16": ["first"]}, {"scheme": "int4-weights"}])
 def test_answers_of_bundle_reference_and_onnxruntime_agree(options: dict[str, Any], tmp_path: Path) -> None:
-    """Also where 16 or 4 bits need an opset of which ONNX Runtime adds pairs that it does not accept."""
+    """They agree where 16 or 4 bits need an opset of which ONNX Runtime adds pairs that it does not accept."""
     made = tenon.quantize(network(), samples(), method="min-max", **options)
     made.save(tmp_path / "net.onnx")
     session = exact_onnxruntime.session(tmp_path / "net.onnx")
@@ -294,7 +294,7 @@ def test_a_sum_of_two_convolutions_becomes_a_file_of_tflite(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("options", [{"scheme": "int16x8"}, {"int16": ["g"]}, {"int16": ["a"]}, {"int16": ["b"]}])
 def test_what_is_added_in_16_bits_is_rounded_apart(options: dict[str, Any]) -> None:
-    """And where the sum alone has 16 bits, as the operand of the last layer, it is rounded once."""
+    """Where the sum alone has 16 bits, as the operand of the last layer, it is rounded once."""
     made = tenon.quantize(residual_network(), images(4), rounding="nearest", range_search=False, **options)
     assert ("g" in with_grids(made.graph)) == (options != {"int16": ["b"]})
 
@@ -405,7 +405,7 @@ def test_outliers_are_cut_off(method: str) -> None:
 
 
 def test_mean_squared_error_is_least() -> None:
-    """Of a heavy-tailed distribution, compared with all ranges that were tried."""
+    """The distribution is heavy-tailed, and all ranges that were tried are compared."""
     values = np.random.default_rng(0).laplace(0, 1, 50000)
     observed = seen(values)
 

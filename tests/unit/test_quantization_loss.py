@@ -1,4 +1,4 @@
-"""What the search for ranges and repairs reduces, and the probes that it measures with."""
+"""The loss that the search for ranges and repairs reduces, and the probes that it measures with."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_scores_that_compete_count_more_than_those_far_below() -> None:
 
 
 def test_divergence_is_never_negative() -> None:
-    """Of equal scores, up to rounding."""
+    """The divergence of equal scores is zero, up to rounding."""
     rng = np.random.default_rng(0)
     for scores in rng.normal(0, 300, (200, 5)):
         assert relative_entropy(scores, scores + rng.normal(0, 1e-13, 5)) >= 0
@@ -106,7 +106,7 @@ def test_samples_computed_at_the_same_time_come_in_their_order(count: int) -> No
 
 
 def test_means_of_many_layers_are_put_back_one_at_a_time() -> None:
-    """Of 44 layers with weights of 4 bits, every mean is that in floats."""
+    """There are 44 layers with weights of 4 bits: every mean is that in floats."""
     rng, layers = np.random.default_rng(0), 44
     nodes, weights = [], {}
     for i in range(layers):

@@ -49,7 +49,7 @@ SCALES = [
 
 
 def numbers(scale: float) -> Array:
-    """Those beside halves of steps, random ones in and out of the range, and those that are none."""
+    """Numbers beside halves of steps, random ones in and out of the range, and values that are no numbers."""
     rng = np.random.default_rng(1)
     with np.errstate(all="ignore"):
         step = np.float32(scale)

@@ -106,7 +106,7 @@ def same(a: Graph, b: Graph) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_saved_ranges_quantise_the_same_without_samples(form: str, tmp_path: Path) -> None:
-    """Of Tengine's table the scales have 6 digits behind the point."""
+    """The scales in Tengine's table have 6 digits behind the point."""
     scheme = "uint8" if form == "tengine" else "int8"
     graph = network(CASES["concat"])
     first = tenon.quantize(graph, ranges=ranges_of(graph), scheme=scheme)
@@ -132,7 +132,7 @@ def test_missing_ranges_are_calibrated_and_given_ones_kept(tmp_path: Path) -> No
 
 
 def test_a_model_of_fake_quantisation_keeps_its_ranges_and_weights() -> None:
-    """Its first convolution is quantised, the rest is in floats: those ranges are missing."""
+    """The first convolution is quantised, the rest is in floats: those ranges are missing."""
     made = tenon.quantize(network(CASES["relu"]), ranges=ranges_of(network(CASES["relu"])))
     part = quantize_by_ranges(network(CASES["relu"]), ranges_of(network(CASES["relu"])), exclude=["b"])
     assert len(grid_ranges(part)) < len(grid_ranges(made.graph))

@@ -31,7 +31,7 @@ def form(wrong: Array, moment: Array) -> Array:
 
 
 def moments_of(columns: int, groups: int = 1) -> Array:
-    """Of columns that resemble each other."""
+    """The moments of columns that resemble each other."""
     rng = np.random.default_rng(3)
     rows = rng.normal(0, 1, (groups, 4 * columns, columns)) + rng.normal(0, 1, (groups, 4 * columns, 1))
     moments: Array = np.matmul(rows.transpose(0, 2, 1), rows) / (4 * columns)
@@ -39,7 +39,7 @@ def moments_of(columns: int, groups: int = 1) -> Array:
 
 
 def column_by_column(steps: Array, moment: Array, bounds: tuple[float, float]) -> Array:
-    """What "gptq" is defined to do, of one group, without blocks of columns."""
+    """The definition of "gptq", for one group, without blocks of columns."""
     order = np.argsort(-np.diag(moment), kind="stable")
     left, rounded = steps[:, order].copy(), np.empty_like(steps)
     upper = np.linalg.cholesky(np.linalg.inv(moment[np.ix_(order, order)])).T
@@ -168,7 +168,7 @@ def test_network_of_weights_of_4_bits_gains_over_gptq() -> None:
 
 
 def test_first_and_last_layers_with_few_weights_keep_8_bits() -> None:
-    """So does none that has more than its share, and none of a scheme of 8 bits."""
+    """Layers that have more than their share do not, and none of a scheme of 8 bits changes."""
     rng = np.random.default_rng(4)
     shapes = {"first": (8, 3, 1, 1), "middle": (64, 8, 5, 5), "y": (16, 64, 1, 1)}
     weights = {f"{name}_w": rng.normal(0, 0.2, shape) for name, shape in shapes.items()}

@@ -73,7 +73,7 @@ def test_libraries_link(target: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", selected(list(GLIBC)))
 def test_a_shared_library_opens_a_bundle(target: str, tmp_path: Path) -> None:
-    """Of a machine for which Debian has a C library (libc6-...-cross)."""
+    """The machine is one for which Debian has a C library (libc6-...-cross)."""
     command = emulator(target)
     system = Path("/usr", GLIBC[target])
     if not list(system.glob("lib*/libc.so.6")):

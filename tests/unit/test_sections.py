@@ -104,7 +104,7 @@ def test_without_options_they_are_where_the_compiler_puts_them(tmp_path: Path) -
 
 
 def test_results_and_bounds_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the code is compiled in pieces."""
+    """They do not change where the code is compiled in pieces, either."""
     skip_without_device("cortex-m4")
     (image, *_), _ = held_out_digits()
     usual, placed = (tenon.compile(MODEL, options("cortex-m4", placed=placed)) for placed in (False, True))

@@ -85,7 +85,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "kernel", "stride", "dtype"), CASES)
 def test_results(name: str, kernel: tuple[int, int], stride: int, dtype: type) -> None:
-    """Of two images with halos, with operations behind both convolutions."""
+    """There are two images with halos, and operations behind both convolutions."""
     first = Operator(group=20, pads=(kernel[0] // 2, kernel[1] // 2) * 2, strides=(stride, 1))
     op = SeparableConv(Fused(first, 3, (Apply(HardSwish(), (0,)),)), Fused(Operator(), 3, (Apply(Add(), (0, 1)),)), 3)
     rows = (5 - 1) // stride + 1

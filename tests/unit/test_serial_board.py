@@ -115,7 +115,7 @@ def board(program: Path, *words: str, noise: int = 0) -> Iterator[str]:
 
 
 def test_outputs_and_times_of_a_board(bundle: Bundle, folder: Path, program: Path) -> None:
-    """Those of the engine, from the bundle in memory and on disk."""
+    """They are those of the engine, from the bundle in memory and on disk."""
     images, _ = held_out_digits()
     with tenon.open(folder) as engine, board(program) as port:
         for linkable in (bundle, SavedBundle(folder, tenon.Options())):

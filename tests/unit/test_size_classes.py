@@ -54,7 +54,7 @@ def engine() -> Iterator[tenon.Engine]:
 
 @pytest.mark.parametrize(("h", "w"), [(32, 32), (96, 64), (32, 64), (96, 96)])
 def test_a_run_computes_the_same_in_every_class(engine: tenon.Engine, h: int, w: int) -> None:
-    """What lies beyond the sizes of a run is that of the run before."""
+    """Memory beyond the sizes of a run holds what the run before left there."""
     x = np.random.default_rng(h + w).uniform(-2, 2, (1, 3, h, w)).astype(np.float32)
     results = engine.run({"x": x})
     graph = loaded(sized_networks.detector(), SHAPES)

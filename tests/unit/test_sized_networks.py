@@ -80,7 +80,7 @@ def test_what_lies_beyond_the_extents_of_images(kernel: int, pad: int, channels:
 
 @pytest.mark.parametrize("most", [1216, 1218])
 def test_tiles_of_signals_end_at_extents(most: int) -> None:
-    """Also where the last tile of four positions is a part of one."""
+    """The last tile of four positions may be a part of one."""
     weights = {f"w{i}": random(64, 64, 1, 3, seed=i) / 64 for i in range(2)}
     nodes = [node("Conv", ["x", "w0"], ["a"], pads=[0, 1] * 2), node("Conv", ["a", "w1"], ["y"], pads=[0, 1] * 2)]
     net = model(nodes, {"x": [1, 64, 1, "N"]}, ["y"], weights)

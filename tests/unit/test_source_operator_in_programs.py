@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(place: Path) -> dict[str, str]:
-    """Of programs that compile models with the operator."""
+    """The environment of programs that compile models with the operator."""
     return {**environment_of(place), "TENON_PLUGINS": str(PLUGIN)}
 
 
@@ -42,7 +42,7 @@ def check(content: bytes) -> None:
 
 
 def compiled(place: Path, out: Path, *options: str) -> Path:
-    """What ``tenon compile`` makes of the model; afterwards this process does not know the operator."""
+    """The output of ``tenon compile`` for the model; afterwards this process does not know the operator."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TENON_PLUGINS", str(PLUGIN))
         assert run_main(main, ["compile", str(place / "model.onnx"), "-o", str(out), *options]) == 0
@@ -59,7 +59,7 @@ def unpacked(place: Path, folder: Path, form: str) -> Path:
 
 
 def test_python(place: Path, tmp_path: Path) -> None:
-    """What opens a bundle needs no plug-in."""
+    """A process that opens a bundle needs no plug-in."""
     bundle = compiled(place, tmp_path / "model.tenon")
     text = f"import sys, numpy, tenon; x = numpy.frombuffer(sys.stdin.buffer.read(), 'f4').reshape({X.shape})\n"
     text += "sys.stdout.buffer.write(tenon.open(sys.argv[1]).run(x)['y'].tobytes())\n"

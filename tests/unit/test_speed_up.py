@@ -74,7 +74,7 @@ def test_weights_arrive_no_faster_than_memory_gives_them() -> None:
 
 
 def test_threads_share_the_blocks_of_attention() -> None:
-    """Of queries that do not fill the last block, too."""
+    """The queries of one case do not fill the last block."""
     nodes = [
         node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
         node("MatMul", ["q", "t"], ["s"]),

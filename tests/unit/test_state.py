@@ -216,7 +216,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("target", ["opencl", "vulkan"])
 def test_gpus_keep_states(target: str, tmp_path: Path) -> None:
-    """Also where the first run of OpenCL measures groups in many runs."""
+    """They keep them where the first run of OpenCL measures groups in many runs, too."""
     graph = recurrent(2, initial=True)
     sequence, initial = [random(2, 1, 5, seed=i) for i in range(2)], np.array(graph.initial["h"], np.float32)
     bundle = tenon.compile(graph, target=target, name="net")

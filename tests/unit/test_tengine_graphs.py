@@ -50,7 +50,7 @@ def own_cache(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(("what", "calls"), [("plain", "0 0 0 0 0 0"), ("between", "1 2 2 2 2 1")])
 def test_graph_built_node_by_node(what: str, calls: str, place: Path, environment: dict[str, str]) -> None:
-    """Also with a node that the program computes, and a later one that reads results of two stages."""
+    """Some graphs have a node that the program computes, and a later one that reads results of two stages."""
     rng = np.random.default_rng(0)
     x, w, b = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 2, 2, 3), (3, 2), (3, 1, 1)))
     program = place / "tengine_graph"
@@ -270,7 +270,7 @@ def test_another_rank_than_the_file_has(tengine: Tengine, tmfile: Path) -> None:
 
 
 def test_types_that_tengine_lacks(tengine: Tengine, tmp_path: Path) -> None:
-    """Its programs hand over FP32 for f64 and bool, and INT32 for int64."""
+    """Tengine's programs hand over FP32 for f64 and bool, and INT32 for int64."""
     nodes = [helper.make_node("And", ["a", "b"], ["both"]), helper.make_node("Gather", ["d", "i"], ["found"])]
     kinds = {"a": TensorProto.BOOL, "b": TensorProto.BOOL, "d": TensorProto.DOUBLE, "i": TensorProto.INT64}
     ports = [helper.make_tensor_value_info(name, kind, [4]) for name, kind in kinds.items()]

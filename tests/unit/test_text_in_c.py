@@ -151,7 +151,7 @@ SAMPLINGS = [
 
 @pytest.mark.parametrize("how", SAMPLINGS, ids=str)
 def test_choices_are_those_of_python(how: Sampling, functions: ctypes.CDLL) -> None:
-    """Also among equal logits, infinite ones and few."""
+    """Logits are equal, infinite or few in some cases."""
     rng = np.random.default_rng(0)
     first, second = TokenSampler(how, [3, 5, 3]), SamplerInC(functions, how, [3, 5, 3])
     for size in (1, 2, 7, 300, 300, 300, 300, 300):

@@ -25,7 +25,7 @@ def test_settings_are_those_of_the_files_beside_the_model(tmp_path: Path) -> Non
 
 
 def test_a_folder_of_onnxruntime_genai_is_a_model(tmp_path: Path) -> None:
-    """Its genai_config.json says what config.json and generation_config.json say elsewhere."""
+    """The file genai_config.json says what config.json and generation_config.json say elsewhere."""
     path = written_model(tmp_path)
     for name in ("config", "generation_config"):
         (tmp_path / f"{name}.json").unlink()

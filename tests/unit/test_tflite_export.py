@@ -60,7 +60,7 @@ def test_operators_in_floats_keep_their_results(name: str) -> None:
 @pytest.mark.parametrize(("scheme", "step"), [("int8", 1 / 256), ("uint8", 1 / 256), ("int16x8", 1 / 32768)])
 @pytest.mark.parametrize("name", PROBABILITIES)
 def test_probabilities_are_computed_in_integers(name: str, scheme: str, step: float) -> None:
-    """Of the last layer, with the scale that TFLite prescribes: within rounding what floats give."""
+    """The last layer has the scale that TFLite prescribes, and gives within rounding what floats give."""
     made = quantised(network(PROBABILITIES[name]), scheme)
     again = in_integers(tenon.load(to_tflite(made)))
     operators = {n.op.name for n in again}
@@ -80,7 +80,7 @@ def test_a_softmax_that_floats_read_stays_in_floats() -> None:
 
 
 def test_weights_in_f16_stay_so() -> None:
-    """Of all layers, or of those in fp16: LiteRT's convolutions in floats read them through DEQUANTIZE, and need a
+    """All layers, or those in fp16, keep them: LiteRT's convolutions in floats read them through DEQUANTIZE, and need a
     bias."""
     graph = network([make("Relu", ["a"], ["c"]), make("Conv", ["c", "point"], ["b"], name="last")])
     stored = {name: CONSTANTS[name].transpose(0, 2, 3, 1).astype(np.float16).tobytes() for name in ("w", "point")}
@@ -98,7 +98,7 @@ def test_weights_in_f16_stay_so() -> None:
 
 
 def in_f16(graph: Graph) -> Graph:
-    """Its layer "last" in fp16, the rest in int8."""
+    """The graph with its layer "last" in fp16, the rest in int8."""
     ranges = ranges_of(graph)
     made = quantize_by_ranges(graph, ranges, exclude=["last"])
     in_fp16(made, ["last"])

@@ -1,4 +1,4 @@
-"""What TFLite's operators put where no operand has an element: zero points around images, "off" for no class, and the
+"""Values of TFLite's operators where no operand has an element: zero points around images, "off" for no class, and the
 neighbours that its nearest resize picks."""
 
 from __future__ import annotations

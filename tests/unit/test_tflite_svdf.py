@@ -40,7 +40,7 @@ class Svdf:
         return features, filters, rng.integers(-3000, 3000, self.units).astype(np.int32)
 
     def scales(self) -> tuple[float, float, float, float, float]:
-        """Of the input, features, filters, state and output, as f32."""
+        """The scales of the input, features, filters, state and output, as f32."""
         state = 0.0005 if self.state == "i16" else 0.06
         return tuple(float(np.float32(s)) for s in (0.03, 0.01, 0.5 / self.reach, state * self.coarse, 0.07))  # type: ignore[return-value]
 
@@ -131,7 +131,7 @@ def test_results_match_litert(name: str) -> None:
 
 
 def test_compiled_steps_match() -> None:
-    """Also where a sum of filter taps needs more than 32 bits: the state is any i16 numbers."""
+    """A sum of filter taps may need more than 32 bits: the state is any i16 numbers."""
     case = Svdf(reach=32767)
     bundle = tenon.compile(case.bytes(), name="svdf", no_tuning=True)
     assert bundle.answer  # every operator is one of integers

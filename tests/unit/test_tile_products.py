@@ -202,7 +202,7 @@ INTEGERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
-    """Of both kinds, although another unit of the machine takes those without sign only."""
+    """Bytes of both kinds are, although another unit of the machine takes those without sign only."""
     x, w, more = INTEGERS[name]
     rng, least = np.random.default_rng(3), int(np.iinfo(dtype).min)
     data, weights = rng.integers(least, least + 256, x).astype(dtype), rng.integers(-128, 128, w).astype(np.int8)
@@ -224,7 +224,7 @@ def test_bytes_are_exact(name: str, dtype: type[np.integer[Any]]) -> None:
     [((2, 3, 9, 7), (2, 3, 7, 5)), ((5, 64), (64, 48)), ((3, 1, 17, 42), (2, 42, 33)), ((20, 1), (4, 1, 18))],
 )
 def test_products_of_two_matrices(left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    """Of odd sizes, with batches on either side, and an operand that is added."""
+    """The matrices have odd sizes, batches on either side, and an operand that is added."""
     rng = np.random.default_rng(5)
     operator = MatMul()
     arrays: list[Array] = [rng.standard_normal(shape).astype(BF16.numpy) for shape in (left, right)]
@@ -249,7 +249,7 @@ def test_products_of_two_matrices(left: tuple[int, ...], right: tuple[int, ...])
 def test_three_products_of_bf16_are_within_the_stated_error(
     x: tuple[int, ...], w: tuple[int, ...], more: dict[str, Any]
 ) -> None:
-    """And far beyond one product's, which is why three are made; only where they are asked for."""
+    """One product's error is far larger, which is why three are made; only where they are asked for."""
     rng, op = np.random.default_rng(9), Operator(**more)
     arrays: list[Array] = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, w[:1])]
     site = make_site(op, arrays, ROW.machine, (1, 2))
@@ -264,7 +264,7 @@ def test_three_products_of_bf16_are_within_the_stated_error(
 
 
 def operator_cases() -> Iterator[Case]:
-    """Those of convolutions: of floats, with operands of bf16, and of integers."""
+    """The cases of convolutions: of floats, with operands of bf16, and of integers."""
     for case in Operator.cases():
         yield replace(case, inputs=tuple(case.arrays()), label=f"float_{case.label}")
     for case in IntegerConv.cases():

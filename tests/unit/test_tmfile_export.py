@@ -90,7 +90,7 @@ ONE_OPERAND = (
 
 @pytest.mark.parametrize("name", [*ONE_OPERAND, "MaxPool", "Swish", "Split"])
 def test_operators_in_floats(name: str) -> None:
-    """What Tengine computes by another operator, by several or by a function's number, from a file read again."""
+    """Operators that Tengine computes by another one, by several or by a function's number, from a file read again."""
     nodes = {
         "MaxPool": [make("MaxPool", ["x"], ["y"], kernel_shape=[3, 5], pads=[1, 2, 1, 2])],  # as large as x
         "Swish": [make("Sigmoid", ["x"], ["s"]), make("Mul", ["s", "x"], ["y"])],

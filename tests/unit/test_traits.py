@@ -424,7 +424,7 @@ def test_shapes_follow_from_operands(name: str) -> None:
 # --------------------------------------------------------------------------------------- moves of the first operand
 @pytest.mark.parametrize("name", having(True, "rearranges"))
 def test_rearranging_operators_place_elements_by_position(name: str) -> None:
-    """If the first operand holds the positions of its elements, the result says where each element of another such
+    """Where the first operand holds the positions of its elements, the result says where each element of another such
     operand is found."""
     compared = 0
     for case in cases(name):

@@ -76,7 +76,7 @@ def test_translations_are_chinese() -> None:
 
 
 def test_options_and_commands_are_kept() -> None:
-    """What a user types is the same in both languages."""
+    """The words that a user types are the same in both languages."""
     typed = re.compile(r"--[a-z][a-z0-9-]*|TENON_[A-Z_]+")
     wrong = {text for text, zh in TEXTS.items() if set(typed.findall(text)) != set(typed.findall(zh))}
     assert not wrong

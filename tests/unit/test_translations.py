@@ -57,7 +57,7 @@ def test_paragraphs_without_current_translation_stay_as_they_are(translations: M
 
 
 def test_chinese_readme_is_current(translations: ModuleType) -> None:
-    """Its text is that of the catalogue, which has all paragraphs; its commands and programs are the same."""
+    """The text is that of the catalogue, which has all paragraphs; commands and programs are the same."""
     catalogue = translations._read(translations.CATALOGUES / "README.po")
     english, chinese = (ROOT / name for name in ("README.md", "README.zh.md"))
     text = english.read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ def test_compiled(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8", "int16"])
 @pytest.mark.parametrize("name", MACHINES)
 def test_vectors_are_shuffled(name: str, dtype: str) -> None:
-    """Of words of 32 bits and of bytes, by vectors that instructions shuffle."""
+    """Vectors of words of 32 bits and of bytes are shuffled by instructions."""
     op, arrays = Transpose((1, 0)), [numbers((24, 40), dtype)]
     (step,) = op.lower(make_site(op, arrays, MACHINES[name], ()))
     assert ("interleave4" in show(step.kernel)) == (name.startswith("lanes") and dtype.endswith("int8"))

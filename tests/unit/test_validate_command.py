@@ -63,7 +63,7 @@ def test_the_models_own_framework_is_the_default_reference(tmp_path: Path) -> No
 
 
 def test_without_data_random_numbers_are_compared(tmp_path: Path) -> None:
-    """Also of a file with an open batch, and of a bundle."""
+    """A file with an open batch and a bundle are compared, too."""
     made = model([node("Gemm", ["x", "w"], ["y"])], {"x": ("batch", 4)}, ["y"], {"w": np.ones((4, 3), np.float32)})
     (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
     done = command("validate", "net.onnx", "--samples", "3", cwd=tmp_path)

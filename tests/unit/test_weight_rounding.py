@@ -79,7 +79,7 @@ def test_sums_have_less_error_than_with_the_nearest_integers(method: str, attrib
 
 
 def test_moments_are_those_of_the_windows() -> None:
-    """Of all positions: their quadratic form with the weights is the mean square of the sums."""
+    """The moments are of all positions: their quadratic form with the weights is the mean square of the sums."""
     graph, given = convolution(pads=[1, 0, 2, 1]), similar(4)
     _, known = parts(graph, given, "int8")
     node = graph.nodes[0]
@@ -100,7 +100,7 @@ def test_predicted_shift_of_the_mean_is_that_of_the_sums() -> None:
 
 
 def test_means_that_biases_put_back_do_not_count() -> None:
-    """Of data far from zero, roundings by the deviations from the mean leave sums that deviate less."""
+    """With data far from zero, roundings by the deviations from the mean leave sums that deviate less."""
     graph, given = convolution(), [x + 20 for x in similar(24)]
     made, known = parts(graph, given, "int4-weights")
     node = graph.nodes[0]

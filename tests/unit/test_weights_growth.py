@@ -34,7 +34,7 @@ def network(*sizes: int) -> Graph:
 
 
 def costs(graph: Graph) -> list[dict[str, Cost]]:
-    """What the candidates of each layer cost, best first."""
+    """The costs of the candidates of each layer, best first."""
     return [
         {each.key: operator(node).cost(replace(here, algorithm=each)) for each in operator(node).candidates(here)}
         for node, here in ((node, site(node, SETTING)) for node in graph)
