@@ -35,7 +35,7 @@ from tenon.tools.quantization import quantize
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 Array = np.ndarray[Any, np.dtype[Any]]
 Samples = tuple[Array, Array | None]
-"""Of a network, [N, ...], and their classes, [N], where these are known."""
+"""Samples of a network, [N, ...], and their classes, [N], where these are known."""
 Data = Callable[[], tuple[Samples, Samples]]
 """Samples to calibrate with, and others to measure with."""
 

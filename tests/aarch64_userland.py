@@ -25,7 +25,7 @@ CPU implementer\t: 0x41
 CPU architecture: 8
 CPU part\t: 0xd0b
 """
-"""Of a Raspberry Pi 5."""
+"""The file /proc/cpuinfo of a Raspberry Pi 5."""
 
 _SENSORS = {
     "class/thermal/thermal_zone0/temp": "47300",

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[Shape, Shape, dict[str, Any]]] = {
 
 
 EVEN = ((1, 8, 4, 6), (4, 8, 3, 3), {"pads": (1, 1, 1, 1)})
-"""What Winograd's algorithm applies to."""
+"""A convolution that Winograd's algorithm applies to."""
 
 ADDED = ("1x1", "1x1_batch", "3x3", "3x3_stride", "plane", "1d", "depthwise", "depthwise_stride")
 """Cases to which a tensor is added."""

@@ -71,7 +71,7 @@ def scales(count: int) -> bytes:
 
 
 SCALE = np.array([127], "<f4").tobytes()
-"""Of what a layer of eight bits reads."""
+"""The scale of the input of a layer of eight bits."""
 
 
 def priors(count: int) -> Array:

@@ -17,14 +17,14 @@ COMPILED = [name for name, row in targets().items() if row.object != "none" and 
 """All whose kernels are machine code; ``e2e/test_opencl.py`` tests the target whose kernels a driver compiles."""
 
 OTHER_SYSTEMS = [name for name in COMPILED if targets()[name].object in ("macho", "coff")]
-"""Those of macOS, iOS and Windows."""
+"""The targets of macOS, iOS and Windows."""
 
 HOSTS = [name for name in COMPILED if (host := targets()[name].host) and host.system == "linux" and not host.tuned]
-"""Those whose code Python loads, and that "host" may be."""
+"""The targets whose code Python loads, and that "host" may be."""
 
 
 EMULATED = [name for name in COMPILED if targets()[name].runner]
-"""Those whose programs run on machines that are not their own."""
+"""The targets whose programs run on machines that are not their own."""
 
 
 def selected(names: list[str]) -> list[Any]:
@@ -33,7 +33,7 @@ def selected(names: list[str]) -> list[Any]:
 
 
 SECOND_TIER = [name for name in EMULATED if find(name).tier == 2]
-"""Those that the usual run of the tests only samples."""
+"""The targets that the usual run of the tests only samples."""
 
 X86 = [name for name in HOSTS if name.startswith("x86-64")]
 

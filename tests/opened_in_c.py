@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 OK, ARGUMENT, NOT_FOUND, WRONG_SIZE, DAMAGED, SYSTEM, WRONG_KEY, NOT_SIGNED = 0, 2, 3, 4, 5, 8, 16, 17
-"""Of TenonStatus."""
+"""Members of TenonStatus."""
 
 KeyFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8 * 32))
 Transform = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

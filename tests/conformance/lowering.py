@@ -13,7 +13,7 @@ from tenon.errors import TenonError
 from tenon.machine.targets import find, targets
 
 TARGETS = tuple(name for name, row in targets().items() if row.backend == "c")
-"""Those whose code is C; ``e2e/test_opencl.py`` has the operators of the other."""
+"""Targets whose code is C; ``e2e/test_opencl.py`` has the operators of the other."""
 _chosen: list[Conformance] = []
 
 

@@ -23,7 +23,7 @@ ALONE = {
     "Yolov3DetectionOutput": "ncnn's code for x86 and Arm misses a bracket in the product of two sigmoids that its own "
     "definition multiplies",
 }
-"""What ncnn's Python package does not compute as ncnn defines it."""
+"""Layers that ncnn's Python package does not compute as ncnn defines them."""
 
 
 def theirs(param: Path, inputs: dict[str, Array], outputs: Sequence[str]) -> list[Array]:

@@ -23,7 +23,7 @@ from tenon.machine.targets import find
 PAGES = ROOT / "docs" / "tutorials"
 STAND_INS = ROOT / "tests" / "stand_ins"
 ANSWER = re.compile(r"digit 7, probability 99 %|^ *7 +0\.994", re.MULTILINE)
-"""What every program says of the example's image, and executables of the example's file."""
+"""The answer of every program for the example's image, and of executables for the example's file."""
 
 NEEDED = {
     "raspberry-pi": ("qemu-aarch64",),
@@ -44,7 +44,7 @@ QUICK = ("stm32", "arduino", "zephyr", "nrf52840", "rp2040")
 """The others link with C libraries, which zig builds once for each system, in minutes."""
 
 EMULATOR = {"raspberry-pi": "qemu-aarch64", "android": "qemu-aarch64", "linux": "qemu-riscv64"}
-"""What runs the programs that are copied to the page's device."""
+"""The emulators of the programs that are copied to the page's device."""
 
 
 def run_page(name: str, folder: Path, *, update: bool) -> list[str]:

@@ -93,7 +93,7 @@ LITE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
 }
 LITE_MODELS = {"convolutions": with_convolutions, "attention": transformer, "nested": nested}
 OPTIMISED = ("elu", "round", "depth_to_space", "tile", "lrn", "reduce_sum")
-"""What the reference kernels lack or get wrong."""
+"""Operators that the reference kernels lack or get wrong."""
 EVERY = ("float", "half", "dynamic", "int8", "per tensor", "uint8", "int16")
 THOROUGH = (
     "conv",

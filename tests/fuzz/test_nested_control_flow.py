@@ -276,7 +276,7 @@ _ONNX: dict[type, Callable[[Any], str]] = {
     If: lambda op: "If",
     Scan: lambda op: "Loop" if op.counted else "Scan",
 }
-"""What nodes with bodies become."""
+"""The ONNX operators of nodes with bodies."""
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from tenon.network.graph.graph import Array
 from tenon.network.graph.types import I32, DType
 
 TARGETS = {"x86-64-avx2": 16, "x86-64-avx512": 64, "x86-64-avx512-vbmi": 64}
-"""What compiles the kernels, and the entries of a table's vectors: AVX2 has no instruction, so plain C."""
+"""The targets of the kernels, and the entries of a table's vectors: AVX2 has no instruction, so plain C."""
 
 TABLES = {64: LOOKUP4, 16: LOOKUP16}
 

@@ -101,7 +101,7 @@ def test_other_inputs_are_refused() -> None:
 
 
 TARGETS = ("host", "x86-64", "x86-64-avx2", "aarch64", "cortex-a55", "cortex-m0plus", "riscv64-v", "s390x", "wasm32")
-"""That look up one byte at a time, 16 and 64, little and big endian, with floats in software."""
+"""Targets that look up one byte at a time, 16 and 64, little and big endian, with floats in software."""
 
 
 def test_all_targets_give_the_same_bytes() -> None:

@@ -450,7 +450,7 @@ OPTIONS = (
     "input-layout input-values-range use-imagenet-normalization mean stddev label-offset compute-softmax topk "
     "expected-labels"
 )
-"""What Glow's two tools take."""
+"""The options of Glow's two tools."""
 
 
 @pytest.mark.parametrize("dashes", ["-", "--"])

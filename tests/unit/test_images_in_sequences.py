@@ -27,7 +27,7 @@ from tenon.tools.server.app import application
 from vision_models import GEMMA3, LLAVA, MODELS, SIDE, SMOLVLM, SeeingModel, photo
 
 PROMPTS = ("bacdef{}ghijklmn", "abc", "{}ab", "bacdef{}gh", "fedcba", "bacdef")
-"""Which begin alike, before an image, with it, and within what is behind it."""
+"""Prompts that begin alike, before an image, with it, and within what is behind it."""
 
 
 @contextmanager

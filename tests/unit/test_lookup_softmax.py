@@ -310,7 +310,7 @@ def test_floats_that_others_read_remain() -> None:
 
 # --------------------------------------------------------------------------------------------------- targets
 TARGETS = ("host", "x86-64", "aarch64", "aarch64-sve256", "cortex-m4", "cortex-m0plus", "riscv64", "wasm32")
-"""Of 1 to 8 lanes, with fused multiply-adds and without, with floats in software."""
+"""Targets of 1 to 8 lanes, with fused multiply-adds and without, with floats in software."""
 
 
 @pytest.mark.parametrize("function", ["Softmax", "LogSoftmax", "Sigmoid"])

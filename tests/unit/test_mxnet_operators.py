@@ -306,7 +306,7 @@ LIKE_MXNET: list[tuple[str, dict[str, Any], list[Array], Array]] = [
     ),
     ("_hypot_scalar", {"scalar": "2"}, [X], np.hypot(X, 2)),
 ]
-"""What MXNet itself gives, where one would expect something else."""
+"""Results of MXNet itself, where one would expect something else."""
 
 
 @pytest.mark.parametrize("case", LIKE_MXNET, ids=lambda case: f"{case[0]} {case[1]}")

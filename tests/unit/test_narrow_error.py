@@ -24,7 +24,7 @@ from tenon.network.passes.precision import precision
 from tenon.options import Precision
 
 SCALES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4)
-"""Of weights: f16 has its smallest numbers at 6e-8, whole ones from 6e-5 on, and ends at 65504."""
+"""Scales of weights: f16 has its smallest numbers at 6e-8, whole ones from 6e-5 on, and ends at 65504."""
 
 Form = Callable[[int, float], tuple[list[Any], dict[str, Array]]]
 """Nodes that make "y{i}" of "x" by weights of a scale."""

@@ -31,7 +31,7 @@ from tenon.runtime.sdk.libtenon import RUNTIME
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="clients are compiled for Linux here")
 X = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
 EXPECTED = (np.abs(X + 1) + (X + 1)) * -2
-"""What the model below computes."""
+"""The output of the model below."""
 
 
 @pytest.fixture(scope="module")

@@ -193,7 +193,7 @@ int main() { setup(); loop(); }
 
 
 SHOWN = re.compile(rb"probabilities: largest at 1, 0\.982\nin microseconds: ")
-"""What the network says of an image without a digit."""
+"""The network's output for an image without a digit."""
 
 
 def test_arduino_library(packed: Path, flags: list[str], tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ ANDROID_CLASSES = {
     "android/widget/TextView": "public class TextView extends android.view.View {\n"
     "public TextView(android.app.Activity activity) {} public void setText(CharSequence text) {} }",
 }
-"""What the example's activity uses of Android."""
+"""The classes of Android that the example's activity uses."""
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def onnx_order(kind: str, rows: Array) -> Array:
 
 
 TENGINE = {"LSTM": (34, 18), "GRU": (48, 10), "RNN": (35, 9)}
-"""Its number, and how many parameters it has."""
+"""The number of each operator, and how many parameters it has."""
 
 
 def tengine(kind: str, sides: int, with_state: bool) -> tuple[list[Array], dict[str, Array], list[Cell]]:

@@ -43,7 +43,7 @@ int main(int count, char **words) {
 }
 """
 CRC_OF_CHECK = 0xCBF43926
-"""Of "123456789", by the catalogues of CRCs."""
+"""The CRC of "123456789", by the catalogues of CRCs."""
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_functions_that_programs_seldom_call(place: Path, environment: dict[str,
 DECLARATION = re.compile(r"^DLLEXPORT (.*?)(\w+)\((.*?)\);", re.MULTILINE | re.DOTALL)
 HEADER = RUNTIME / "include" / "tengine" / "c_api.h"
 FUNCTIONS = {name: (result.strip(), arguments) for result, name, arguments in DECLARATION.findall(HEADER.read_text())}
-"""Of the header: what each function returns, and its parameters."""
+"""The functions of the header: what each returns, and its parameters."""
 
 
 def test_every_function_is_called_by_a_client() -> None:
@@ -363,7 +363,7 @@ CALLED_ALONE = [
     "set_default_device",
     "get_default_device",
 ]
-"""What nothing can be given wrongly to, but NULL and numbers of nothing."""
+"""Functions that nothing can be given wrongly to, but NULL and numbers of nothing."""
 
 
 def test_models_are_read_after_init_tengine(tengine: Tengine, place: Path) -> None:

@@ -25,7 +25,7 @@ LEFT_OUT = {
     "transposed": "8 bits with a scale for all",
     "transposed whole": "8 bits with a scale for all",
 }
-"""What tmfiles cannot hold, and a word of the message."""
+"""Layers that tmfiles cannot hold, and a word of the message."""
 
 
 @pytest.mark.parametrize("scheme", ["int8-symmetric", pytest.param("uint8", marks=pytest.mark.slow)])

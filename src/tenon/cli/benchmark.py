@@ -28,7 +28,7 @@ from tenon.tools.devices.facts import DeviceFacts, ask, describe_conditions
 from tenon.tools.devices.remote import Connection
 
 FORMATS_OF_TIMES: Mapping[str, type[NetworkRows | TengineRows]] = {"plain": NetworkRows, "tengine": TengineRows}
-"""What prints the times, by --format."""
+"""The functions that print the times, by --format."""
 
 
 def benchmark(

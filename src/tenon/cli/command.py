@@ -21,7 +21,7 @@ _ALIASES = {"--cores": ("0", "1", "2")}
 """Further values of options with choices, as MACE writes them."""
 
 _REMEDIES = {"--precision": "a model in 8-bit integers is made by 'tenon quantize'"}
-"""What else a value that is no choice may ask for."""
+"""Remedies for values that are no choice."""
 
 
 @contextmanager

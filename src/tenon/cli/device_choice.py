@@ -72,7 +72,7 @@ class DeviceChoice:
 
 
 SERIAL = "serial:"
-"""What the name of a board at a serial port begins with."""
+"""The beginning of the name of a board at a serial port."""
 
 HERE = DeviceChoice()
 """This machine."""

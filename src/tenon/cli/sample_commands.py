@@ -50,7 +50,7 @@ _OF_CONTRACTS = {
     "json",
     "verbose",
 }
-"""What a command for one mixture of types of layers leaves out."""
+"""Arguments that a command for one mixture of types of layers leaves out."""
 
 
 def with_focus(preprocess: PreprocessOptions, *, focus: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _MODES = {
     "neg1to1": (127.5, 1 / 127.5),
     "neg128to127": (128.0, 1.0),
 }
-"""What is subtracted from the bytes of images, and the factor after it."""
+"""The number subtracted from the bytes of images, and the factor after it."""
 _IMAGENET_MEAN, _IMAGENET_STDDEV = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

@@ -50,7 +50,7 @@ LOADER: dict[str, Kind] = {
     "instrument-ir": "flag",
     "llvm-save-asm": "flag",
 }
-"""What the tools have in common."""
+"""Options that the tools have in common."""
 
 IMAGES: dict[str, Kind] = {
     "image-mode": "value",
@@ -69,10 +69,10 @@ IMAGES: dict[str, Kind] = {
     "output-name": "value",
     "input-layout": "value",
 }
-"""What ``image-classifier`` has besides."""
+"""Further options of ``image-classifier``."""
 
 PROFILER: dict[str, Kind] = {"input-dataset": "list"}
-"""What ``model-profiler`` has besides."""
+"""Further options of ``model-profiler``."""
 
 TUNER: dict[str, Kind] = {
     "dataset-file": "value",
@@ -82,7 +82,7 @@ TUNER: dict[str, Kind] = {
     "max-iter-per-node": "value",
     "acc-drop-skip": "value",
 }
-"""What ``model-tuner`` has besides, and besides images."""
+"""Further options of ``model-tuner``, besides those of images."""
 
 _ALIASES = {
     "m": "model",

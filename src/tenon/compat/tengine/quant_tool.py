@@ -39,7 +39,7 @@ _ALGORITHMS = {
     _DFQ: ("DFQ", "minmax", "min-max"),
     _EQ: ("MM EQ", "minmax", "min-max"),
 }
-"""What ``-a`` names: as the tools print it, in the name of the table, and as Tenon names it."""
+"""Algorithms of ``-a``: as the tools print them, in the name of the table, and as Tenon names them."""
 
 MOST = 64
 """Images that weights are rounded for, channels equalised on, and tensors compared on."""

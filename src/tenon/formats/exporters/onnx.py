@@ -55,8 +55,8 @@ def to_onnx(graph: Graph) -> ModelProto:
 _OUTPUT_TYPES = 21
 """The opset that gives QuantizeLinear the type of its results as an attribute."""
 _MOVED_PAST = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""What onnxruntime (1.32 as well) moves DequantizeLinear past where no QuantizeLinear follows: it adds a pair with that
-attribute, and then makes u8 of the pair's i8, which contradicts it and is reported as a type error."""
+"""Operators that onnxruntime (1.32 as well) moves DequantizeLinear past where no QuantizeLinear follows: it adds a pair
+with that attribute, and then makes u8 of the pair's i8, which contradicts it and is reported as a type error."""
 
 
 def _moves_dequantised(graph: Graph, node: Node) -> Node | None:

@@ -23,7 +23,7 @@ AttributeName = str | int
 """Attributes are numbered in ncnn."""
 
 Outputs = Value | Sequence[Value]
-"""What a node becomes: its one output, or several."""
+"""The outputs of a node: one, or several."""
 
 
 class NodeBuilder(Protocol):

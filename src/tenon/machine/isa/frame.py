@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LOCAL = "tile_"
-"""What the names of C variables begin with, which no kernel's own do: pointers of kernels are called w, too."""
+"""The beginning of the names of C variables, which no kernel's own have: pointers of kernels are called w, too."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class _Lowered:
 
 
 _Owner = Value | tuple[Node, str]
-"""What a block of the arena holds: a value, or the scratch memory of a node under a name."""
+"""The owner of a block of the arena: a value, or the scratch memory of a node under a name."""
 
 
 class _Lowering:

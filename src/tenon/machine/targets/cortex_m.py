@@ -78,7 +78,7 @@ _SOFT = Machine(lanes=1, registers=12, products=(DOT2_I16,), instruction=0.048)
 _HELIUM = Machine(lanes=4, registers=8, products=(DOT2_I16, DOT16), instruction=0.79)
 """With vectors of 128 bits."""
 _M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
-"""Its vectors are of integers: for those of floats, Clang 22 takes NaN for equal to itself."""
+"""Cortex-M55 with vectors of integers only: for those of floats, Clang 22 takes NaN for equal to itself."""
 _M85 = "cortex_m85+fp_armv8d16+mve-mve_fp"
 
 TARGETS = (

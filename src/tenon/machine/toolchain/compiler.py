@@ -197,7 +197,7 @@ def _environment(folder: Path, libraries: Path | None) -> dict[str, str]:
 
 
 SYSTEM_COMPILERS = ("gcc", "clang")
-"""What compiles where zig is missing: the first that is on the path."""
+"""Compilers where zig is missing: the first that is on the path."""
 
 
 class CompilerOptions(Protocol):

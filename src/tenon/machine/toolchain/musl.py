@@ -164,7 +164,7 @@ def _include(compiler: Compiler, architecture: str, headers: str) -> list[str]:
 
 
 LINK_FLAGS = ("-nostdlib", "-static", "-lcompiler_rt")
-"""What links a program with ``c_library``."""
+"""Flags that link a program with ``c_library``."""
 
 
 def files(compiler: Compiler, target: Target) -> Iterator[Path]:

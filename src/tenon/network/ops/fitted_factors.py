@@ -16,7 +16,7 @@ from tenon.network.ops.requantize import Factors
 
 _MOST_LEFT, _MOST_RIGHT = 20, 22
 _SLOPES = np.array([0, *(sign * d for d in range(3, 513, 3) for sign in (1, -1))])
-"""What is added to a multiplier of 31 bits, of which a factor in f32 has 24."""
+"""Numbers added to a multiplier of 31 bits, of which a factor in f32 has 24."""
 _AROUND = 3
 """How far the first sum of a step may lie from where real numbers have it."""
 

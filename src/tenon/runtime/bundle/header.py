@@ -61,7 +61,7 @@ TENSOR_MACROS = (
     "_STEP",
     "_STRIDES",
 )
-"""What the names of the macros of an input or output end in."""
+"""Endings of the names of the macros of an input or output."""
 
 _STRINGS = ": strings in UTF-8 along the last axis, zeros behind the end of a shorter one"
 

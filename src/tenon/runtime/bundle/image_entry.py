@@ -17,7 +17,7 @@ _IMAGES = (
     "preprocess.c",
     "detect.c",
 )
-"""What the C file consists of besides the network's own parts, in the order in which these need each other."""
+"""Parts of the C file besides the network's own, in the order in which these need each other."""
 
 _SYMBOLS = ("inputs", "outputs", "preprocessing", "heads", "labels", "label_count")
 

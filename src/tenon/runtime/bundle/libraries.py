@@ -194,7 +194,7 @@ void *memset(void *to, int value, size_t count);
 void bzero(void *to, size_t count);
 void bzero(void *to, size_t count) { memset(to, 0, count); }
 """
-"""What compilers for Apple's systems call to set memory to 0."""
+"""The functions that compilers for Apple's systems call to set memory to 0."""
 
 _IOS_SYSTEM = b"""--- !tapi-tbd
 tbd-version: 4

@@ -13,7 +13,7 @@ from tenon.runtime.engine.part_devices import Device
 __all__ = ["LibraryDevice", "load_plugin"]
 
 _MISTAKES = (ArithmeticError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError, ValueError)
-"""What a faulty Python file raises."""
+"""Exceptions that a faulty Python file raises."""
 
 
 def load_plugin(path: str | os.PathLike[str], argument: str = "") -> Device | None:

@@ -11,4 +11,4 @@ ENCODER: Mapping[str, Any] = {"outputs": (CROSS,), "shapes": {}}
 """The arguments of ``tenon.compile`` for the part that hears."""
 
 DECODER: Mapping[str, Any] = {"inputs": (CROSS,), "shapes": {"length": 1}}
-"""Those for the part that writes, a token in a run."""
+"""Options for the part that writes, a token in a run."""

@@ -11,7 +11,7 @@ from typing import Any
 _FOLDER = Path(__file__).parent / "templates"
 
 Description = Mapping[str, Any]
-"""What a page or package knows of its network, as JSON (``bundle.browser``)."""
+"""The description of a network in a page or package, as JSON (``bundle.browser``)."""
 
 
 def template(name: str) -> str:

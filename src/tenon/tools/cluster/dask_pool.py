@@ -24,7 +24,7 @@ _DEATHS = 3
 """Workers that an item may end."""
 
 _BROKEN = (OSError, RuntimeError, KilledWorker, TimeoutError)
-"""What calls to workers raise whose connection ends."""
+"""Exceptions of calls to workers whose connection ends."""
 
 _REPETITIONS = 2
 """Repetitions of an item that failed for a reason outside of it."""

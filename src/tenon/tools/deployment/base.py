@@ -24,7 +24,7 @@ PLACES = (
     "output types",
     "quantize",
 )
-"""What ``DeployedModel.places`` has beside files."""
+"""Keys of ``DeployedModel.places`` beside files."""
 
 Files = tuple[str, ...]
 """Paths or http(s) addresses."""

@@ -88,7 +88,7 @@ _REMEDIES = {
     "not found": "see 'adb devices'",
     "Could not resolve": "see its address in devices.yml",
 }
-"""What a person does about a message that time alone does not change."""
+"""Remedies for messages that time alone does not change."""
 
 
 def run(

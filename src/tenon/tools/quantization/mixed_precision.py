@@ -72,7 +72,7 @@ class Contract:
 
 
 TYPES = ("int16", "fp16", "float")
-"""What layers may be besides the scheme's integers: with activations of 16-bit integers, in fp16, or in float."""
+"""Types of layers besides the scheme's integers: with activations of 16-bit integers, in fp16, or in float."""
 
 SAME_TIME = 0.01
 """Share of the time up to which two mixtures take the same time: the estimate is not more exact."""

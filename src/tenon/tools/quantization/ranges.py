@@ -205,7 +205,7 @@ HISTOGRAMS = frozenset({"percentile", "mse", "entropy", "aciq"})
 
 
 _USUAL = {"Sigmoid": (0.0, 255 / 256), "Tanh": (-1.0, 127 / 128)}
-"""What TFLite's kernels of 8 bits give: scales of 1/256 and 1/128."""
+"""Results of TFLite's kernels of 8 bits: scales of 1/256 and 1/128."""
 
 
 def usual_range(value: Value) -> Range | None:

@@ -42,7 +42,7 @@ ROUNDING = ("auto", "nearest", *ROUNDINGS, RECONSTRUCTION)
 """How weights are rounded; ``auto`` takes the best of "nearest", "gptq" and, of few bits, "reconstruction"."""
 
 AUTO_ROUNDING = ("gptq", RECONSTRUCTION)
-"""What is tried for "auto": AdaRound takes ten times as long and was not better."""
+"""Roundings that are tried for "auto": AdaRound takes ten times as long and was not better."""
 
 EQUALISATIONS = (("equalisation", 1.0), ("half equalisation", 0.5))
 """Exponents of the factors of channels that are tried."""

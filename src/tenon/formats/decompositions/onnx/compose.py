@@ -438,4 +438,4 @@ SIZED = frozenset(
         "Unique",
     }
 )
-"""Those that read no extents of what they are given, or take extents that are known only at run time."""
+"""Operators that read no extents of what they are given, or take extents that are known only at run time."""

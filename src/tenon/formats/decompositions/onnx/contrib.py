@@ -249,13 +249,13 @@ SIZED = frozenset(
         "TransposeMatMul",
     }
 )
-"""Those that read no extents of what they are given, or take extents that are known only at run time."""
+"""Operators that read no extents of what they are given, or take extents that are known only at run time."""
 
 SAME = frozenset({"GatherND", "GridSample", "Pad", "Trilu"})
 """Operators of com.microsoft that equal the standard ones of that name."""
 
 RUNTIME = {"SimplifiedLayerNormalization": _simplified_layer_normalization}
-"""What ONNX Runtime adds to the standard domain."""
+"""Operators that ONNX Runtime adds to the standard domain."""
 
 DOMAINS: Mapping[str, Mapping[str, Callable[[OnnxNode], Results]]] = {
     "": RUNTIME,

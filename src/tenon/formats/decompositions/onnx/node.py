@@ -33,7 +33,7 @@ class StringTensor:
 
 
 Entry = Value | TensorSequence | StringTensor | None
-"""What a name in a model can stand for; None is an optional without a value."""
+"""A value that a name in a model can stand for; None is an optional without a value."""
 
 Results = Sequence[Entry]
 

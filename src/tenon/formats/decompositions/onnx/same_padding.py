@@ -10,7 +10,7 @@ from __future__ import annotations
 from tenon.formats.decompositions.onnx.node import OnnxNode
 
 _WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-"""Which input holds a convolution's weights."""
+"""The input that holds a convolution's weights."""
 
 _POOLS = {"AveragePool": 19, "LpPool": 1}
 """Poolings, and from which opset on onnxruntime takes them."""

@@ -19,7 +19,7 @@ Word = int | float | Sequence[int]
 """A parameter of a node: an integer, a float, or a list that is written elsewhere and pointed at."""
 
 COMPUTED, CONSTANT, INPUT = 1, 2, 3
-"""What a tensor is."""
+"""Kinds of tensors."""
 
 CONST_NODE, INPUT_NODE = 4, 12
 """Types of nodes that compute nothing."""

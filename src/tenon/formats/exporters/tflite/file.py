@@ -24,7 +24,7 @@ LARGEST_FILE = 2**31 - 1
 _TYPES = {dtype: code for code, dtype in schema.DTYPES.items()}
 _CODES = {name: code for code, name in schema.BUILTIN.items()}
 _LAST_OLD_CODE = 127
-"""What stands in the field of old readers for operators with larger codes."""
+"""The number in the field of old readers for operators with larger codes."""
 
 _OPTIONS = {
     "CONV_2D": 1,

@@ -201,7 +201,7 @@ RULES: Mapping[str, Rule] = {
     "Unsqueeze": _reshaped,
     "Where": _where,
 }
-"""What passes derivatives on."""
+"""Functions that pass derivatives on."""
 
 
 # -------------------------------------------------------------------------------------------- backward pass

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Scope = ChainMap[str, Entry]
-"""What the names within a graph stand for, those of the graphs around it behind its own."""
+"""The values of names within a graph, those of the graphs around it behind its own."""
 
 
 @dataclass(frozen=True)

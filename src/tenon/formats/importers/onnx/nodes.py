@@ -52,7 +52,7 @@ Results = Sequence[Value | None] | None
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {**CONTROL, "Gradient": gradient}
 _BY_EXTENTS = ("Gradient", "SplitToSequence")
-"""Those that make nodes for each place along an axis."""
+"""Operators that make nodes for each place along an axis."""
 
 
 class OnnxImporter:

@@ -210,7 +210,7 @@ def scatter(node: PytorchNode) -> Value:
 
 
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
-"""What an element is combined with that counts for nothing."""
+"""Neutral elements of the reductions."""
 
 
 def _written(node: PytorchNode, x: Value, index: Value, number: float) -> Value:

@@ -30,7 +30,7 @@ from tenon.network.graph.graph import Array, Graph
 from tenon.network.graph.types import DType
 
 _MODEL_BYTES = 1 << 28
-"""What constants may be folded to, since a module has no file."""
+"""The most bytes that constants may be folded to, since a module has no file."""
 
 
 def load(

@@ -53,7 +53,7 @@ class PytorchProgram:
     kept: dict[str, str] = field(default_factory=dict)
     """Buffers, which are among the constants, and the result that each holds after a run."""
     remedy: str = ""
-    """What may help if an operator is not known."""
+    """A remedy if an operator is not known."""
 
 
 def operator_name(target: str) -> str:

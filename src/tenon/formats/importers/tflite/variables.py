@@ -38,7 +38,7 @@ class Complex:
 
 
 Argument = Value | Handle | Complex
-"""What a tensor can stand for."""
+"""A value that a tensor can stand for."""
 
 
 class Variables:

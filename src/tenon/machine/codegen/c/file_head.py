@@ -31,7 +31,7 @@ _LIBRARY = {
         for suffix in ("", "f")
     },
 }
-"""What GCC and Clang have built in, by the standard library."""
+"""Functions that GCC and Clang have built in, by the standard library."""
 HEAD = """\
 #if defined(__clang__)
 #define TENON_LOOP _Pragma("clang loop unroll(disable) vectorize(disable)")

@@ -29,7 +29,7 @@ _NEEDED = {
 _OF_ONE = "wgmma."
 """A word of kernels for GPUs of one compute capability, which is not part of newer ones."""
 _VERSIONS_OF_ONE = {"k32.s32.u8": "8.4", _OF_ONE: "8.0"}
-"""Their versions of PTX by what they contain, the newest first: bytes without a sign by those with one came later."""
+"""Versions of PTX by the instructions that need them, the newest first: products of u8 and i8 came later."""
 
 _HINT = r'^\s*\.pragma "used_bytes_mask[^"]*";\n'
 """A hint to the driver's compiler that only newer versions know."""

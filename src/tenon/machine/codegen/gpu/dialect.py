@@ -78,7 +78,7 @@ class DeviceC(CLike):
     """
 
     language: ClassVar[str]
-    """Its name, of ``isa.base``."""
+    """The name of the language in ``isa.base``."""
     int_type = "int"
     """The regions are too small for an index that it cannot hold (``gpu.unit``)."""
     function_names: ClassVar[frozenset[str]] = frozenset()

@@ -41,7 +41,7 @@ _POSIX = "#define _POSIX_C_SOURCE 200809L"
 _FIRST = ("device_network.c", "device_options.c", "device_cache.c")
 _STREAM_CALLS = ("device_queue_run(device, inputs, stream)", "device_wait(device, stream)", "device_tensors(device)")
 LOADER = {"libdl.so.2": ("dlopen", "dlsym")}
-"""What the host program calls besides the C library: it opens the driver's library when it runs."""
+"""Functions that the host program calls besides the C library: it opens the driver's library when it runs."""
 
 
 def print_unit(
