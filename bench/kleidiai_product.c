@@ -28,7 +28,7 @@ void __arm_tpidr2_save(void);
 
 static void *left, *packed, *right, *result;
 
-/* What zig's run-time library lacks: ZA is not in use when a kernel is called. */
+/* A function that zig's run-time library lacks: ZA is not in use when a kernel is called. */
 void __arm_tpidr2_save(void) {}
 
 __attribute__((noinline)) void step(int packs, size_t rows, size_t inputs, size_t columns) {

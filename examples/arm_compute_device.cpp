@@ -25,7 +25,7 @@ std::string message;
 const char *const operators[] = {"Add",  "AveragePool", "Conv",    "Flatten", "Gemm",
                                  "MatMul", "MaxPool",   "GlobalAveragePool", "Relu"};
 
-// What a layer computes, in ONNX's terms; null where the library is not there.
+// The function of a layer, in ONNX's terms; null where the library is not there.
 struct Layer {
   virtual ~Layer() = default;
   virtual void run() = 0;

@@ -17,7 +17,7 @@ namespace onnx_part {
 
 using Dims = std::vector<int64_t>;
 
-// What a device does not run: its text is the reason.
+// A layer that a device does not run: the text is the reason.
 struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-/* What runs before main: the FPU is turned on, initialised variables are copied from flash, the others are cleared.
+/* The code before main: the FPU is turned on, initialised variables are copied from flash, the others are cleared.
    Also the functions that compilers expect of a C library. */
 
 #include <stddef.h>

@@ -50,7 +50,7 @@ static void system_calls() {
   MACE_CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
-// What is set for devices that are not there is stored.
+// Settings for devices that are not there are stored.
 static void absent_devices() {
   mace::MaceEngineCfgImpl config;
   MACE_CHECK(config.hexagon_performance() == mace::HEXAGON_SYSTEM_SETTINGS && config.apu_boost_hint() == 100);

@@ -1,4 +1,4 @@
-/* Which runs of a pool are shared: those after pauses, in which the workers fall asleep, only if they are long. */
+/* Runs of a pool that are shared: those after pauses, in which the workers fall asleep, only if they are long. */
 
 #define _GNU_SOURCE
 #include <stdio.h>

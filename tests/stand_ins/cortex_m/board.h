@@ -1,4 +1,4 @@
-/* What board.c has besides functions of the C library. */
+/* Functions of board.c besides those of the C library. */
 #ifdef __cplusplus
 extern "C" {
 #endif

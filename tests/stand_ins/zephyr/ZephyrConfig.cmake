@@ -1,4 +1,4 @@
-# What an application and its modules use of Zephyr's CMake functions.
+# The CMake functions of Zephyr that an application and its modules use.
 
 set(board ${CMAKE_CURRENT_LIST_DIR}/../cortex_m)
 

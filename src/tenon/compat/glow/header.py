@@ -26,7 +26,7 @@ _TEMPLATE = """\
 #ifndef _GLOW_BUNDLE_COMMON_DEFS
 #define _GLOW_BUNDLE_COMMON_DEFS
 
-// What an entry point returns that has run.
+// The result of an entry point that has run.
 #define GLOW_SUCCESS 0
 {common}
 #endif

@@ -160,7 +160,7 @@ class Algorithm(Protocol):
     offered: ClassVar[int]
     """How many candidates are compared with those of other algorithms."""
 
-    # What the class knows
+    # Methods of the class
     own_memory: ClassVar[bool] = False
     """Whether each thread has memory of its own for intermediate results, which threads of a device do not have."""
     cut_alike: ClassVar[bool] = True
@@ -187,7 +187,7 @@ class Algorithm(Protocol):
     plain_weights: ClassVar[bool] = False
     """Whether weights of bytes must have no zero point, and 8 bits."""
 
-    # What one of them knows
+    # Methods of one of them
     @property
     def numbers(self) -> Mapping[str, int]:
         """All that sets it apart from others of its class, by name."""

@@ -166,7 +166,7 @@ def conv(s: IntegerConv, machine: Machine, tile: OutputTile) -> Kernel:
     deep = (*_as_column(c).kernel, _row_words(c)) if rows else (*c.kernel, block // 2)
     ws = [k.param("w", r.iterations, r.blocks, *deep, 2 * r.width, dtype=weights_type(s)) for r in cut]
     ends = IntegerEnds.params(k, s)
-    # Of steps of rows in one piece compilers would keep what they read in common, in memory.
+    # Compilers would keep in memory what steps of rows in one piece read in common.
     parts = WidenedContext(k, s, ends.b, ends.rows, ends.mask, ends.operands, ends.y, x, 1 if rows else _UNROLL)
     for r, w, at, size in tiles_of_runs(k, c, machine, tile, ws):
         _tile(parts, r, w, at, size)

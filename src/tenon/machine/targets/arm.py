@@ -87,7 +87,7 @@ _BF16 = replace(
     gcc=("-march=armv8.2-a+dotprod+fp16+i8mm+bf16",),
     host=Host("aarch64", frozenset({"asimddp", "asimdhp", "i8mm", "bf16"}), triple=_GNU),
 )
-# Its times are not measured on a processor: it is compiled for where it is named only.
+# The times of this target are not measured on a processor: it is compiled for where it is named only.
 _SME = replace(
     _BF16,
     name="aarch64-sme",

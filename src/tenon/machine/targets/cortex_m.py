@@ -82,7 +82,7 @@ _M55 = "cortex_m55+fp_armv8d16+mve-mve_fp"
 _M85 = "cortex_m85+fp_armv8d16+mve-mve_fp"
 
 TARGETS = (
-    # Its programs run on a board with a Cortex-M3, which executes all of its instructions.
+    # The target's programs run on a board with a Cortex-M3, which executes all of its instructions.
     _target("cortex-m0plus", "cortex_m0plus", "Arm Cortex-M0+", _SMALL_CORE, _AN385, abi="eabi"),
     _target("cortex-m3", "cortex_m3", "Arm Cortex-M3", _CORE, _AN385, abi="eabi", tier=2),
     # zig's Cortex-M models have no FPU unless a feature asks for it.

@@ -62,7 +62,7 @@ class RoundRows(Operator):
         return np.ascontiguousarray(whole.reshape(-1, ROWS, rows.shape[1] // GROUP, GROUP).transpose(0, 2, 1, 3))
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        # Of the last tile one row suffices: of those behind it, products make rows that nothing reads.
+        # One row of the last tile suffices: of those behind it, products make rows that nothing reads.
         own = None if inputs[0] is None else only_axis(inputs[0].type.dims[:-1])
         return None if axis or own is None else (Reach(own, ROWS, 1 - ROWS),)
 

@@ -35,7 +35,7 @@ extern "C" {{
 #define {prefix}_EMBEDDING {width} /* the numbers of a vector */
 #define {prefix}_TEXT_TOKENS {length} /* the most tokens of a text */
 
-/* What the network is made of. */
+/* The parts of the network. */
 typedef struct {{
   const void *tables; /* {name}.text.bin, at a multiple of 8 */
   size_t tables_size;
@@ -43,7 +43,7 @@ typedef struct {{
   uint8_t *mutableWeight, *activations;
 }} {name}_text;
 
-/* What {name}_embed returns instead of 0: the text is empty, or has more tokens than the network takes; the tables are
+/* Results of {name}_embed other than 0: the text is empty, or has more tokens than the network takes; the tables are
    damaged; `size` is too small; the network failed. */
 enum {{ {name}_TEXT_LONG = -1, {name}_TEXT_DAMAGED = -2, {name}_TEXT_NO_MEMORY = -3, {name}_TEXT_FAILED = -4 }};
 

@@ -41,7 +41,7 @@ _HEADER = """\
 extern "C" {{
 #endif
 
-/* What {name}_image returns if it did not run: no memory, or an image of no pixels or other channels. */
+/* Results of {name}_image if it did not run: no memory, or an image of no pixels or other channels. */
 #define {prefix}_NO_MEMORY (-1)
 #define {prefix}_BAD_IMAGE (-2)
 

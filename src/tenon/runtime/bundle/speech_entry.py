@@ -45,7 +45,7 @@ extern "C" {{
        ? {encoder_prefix}_ACTIVATIONS_MEM_SIZE \\
        : {decoder_prefix}_ACTIVATIONS_MEM_SIZE)
 
-/* What the networks are made of.  Both use the same memory for activations. */
+/* The parts of the networks.  Both use the same memory for activations. */
 typedef struct {{
   const void *tables; /* {name}.text.bin, at a multiple of 8 */
   size_t tables_size;
@@ -67,7 +67,7 @@ typedef struct {{
 
 #define {prefix}_LISTENING {{NULL, 0, 0, 1.0, 0.6}}
 
-/* What was said from `start` to `end`, in seconds, in UTF-8 that no zero follows; what is not final may change. */
+/* The words from `start` to `end`, in seconds, in UTF-8 that no zero follows; what is not final may change. */
 typedef struct {{
   double start, end;
   const char *text;
@@ -75,7 +75,7 @@ typedef struct {{
   int32_t final;
 }} {name}_heard;
 
-/* What functions return instead of 0: the function for texts wanted no more; the tables are damaged; `size` is too
+/* Results of functions other than 0: the function for texts wanted no more; the tables are damaged; `size` is too
    small; a network failed; there is no such language. */
 enum {{
   {name}_SPEECH_ENDED = 1,

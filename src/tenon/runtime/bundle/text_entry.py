@@ -39,7 +39,7 @@ extern "C" {{
 #define {prefix}_VOCABULARY {vocabulary}
 #define {prefix}_CONTEXT {context} /* the most tokens of a prompt and its continuation */
 
-/* What the model is made of. */
+/* The parts of the model. */
 typedef struct {{
   const void *tables; /* {name}.text.bin, at a multiple of 8 */
   size_t tables_size;
@@ -68,7 +68,7 @@ typedef struct {{
 #define TENON_GREEDY {{0, 1, 0, 1, 0, 0, 0, 64, 0}} /* the most probable token */
 #endif
 
-/* What functions return instead of a number: the prompt is empty, or has more tokens than fit; the tables are damaged;
+/* Results of functions other than a number: the prompt is empty, or has more tokens than fit; the tables are damaged;
    `size` is too small; the network failed; the tables have no chat template, or it does not take these messages; the
    grammar has a mistake, or allows none of the tokens. */
 enum {{

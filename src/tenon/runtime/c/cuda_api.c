@@ -1,5 +1,5 @@
-/* What is called of CUDA's driver, whose objects are pointers, and addresses of the device integers.  It stands behind
-   device_network.c. */
+/* The functions of CUDA's driver that are called, whose objects are pointers, and addresses of the device integers.  It
+   stands behind device_network.c. */
 #define CUDA_FUNCTIONS(F) \
   F(Init, (unsigned flags)) \
   F(GetErrorString, (int status, const char **text)) \

@@ -8,14 +8,14 @@ enum { CUDA_BEHIND_THESE_ONLY = 1 }; /* what is recorded next */
 enum { CUDA_EXTERNAL_EVENT = 1 }; /* recorded by each launch of a graph */
 static const size_t CUDA_IDLE = SIZE_MAX; /* the slot of the time until the next command */
 
-/* What a timed run records: an event behind each command, and what its time is of. */
+/* The record of a timed run: an event behind each command, and what its time is of. */
 typedef struct {
   void *event;
   size_t slot;
 } CudaStamp;
 
-/* Of a graph while launches are recorded that do not all wait for those before: the nodes of the steps, what they
-   stand behind (NULL: nothing), and room for those that one waits for. */
+/* The state of a graph while launches are recorded that do not all wait for those before: the nodes of the steps, what
+   they stand behind (NULL: nothing), and room for those that one waits for. */
 typedef struct {
   void **steps, *first, **waited;
 } CudaNodes;

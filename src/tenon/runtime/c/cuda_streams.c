@@ -10,7 +10,7 @@ static int cuda_has_states(const DeviceNetwork *n) {
   return 0;
 }
 
-/* What such runs need besides the others. */
+/* The data that such runs need besides the others. */
 static int cuda_prepare_inside(DeviceQueue *d) {
   int status = 0;
   if (cuda_has_states(d->network)) {

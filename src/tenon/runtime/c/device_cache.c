@@ -11,7 +11,7 @@
 
 enum { DEVICE_PATH = 4096, DEVICE_IDENTITY = 2048 };
 
-/* What compiled kernels are for: `text` has to be the same; `driver` as well, unless others are allowed. */
+/* The key of compiled kernels: `text` has to be the same; `driver` as well, unless others are allowed. */
 typedef struct {
   char text[DEVICE_IDENTITY], driver[256];
 } DeviceIdentity;

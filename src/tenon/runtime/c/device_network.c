@@ -1,4 +1,4 @@
-/* What host programs of all device languages share: the tables of a network, and the last message.
+/* Parts that host programs of all device languages share: the tables of a network, and the last message.
 
    The generated file in which this text stands includes the bundle's header, defines the kernels (`device_text` or
    `device_shaders`), DEVICE_LOOPS, the most loops around a step, and DEVICE_OFFSETS, the most offsets that a kernel
@@ -53,7 +53,7 @@ typedef struct {
   int steps[DEVICE_LOOPS]; /* elements by which an iteration of each loop moves it */
 } DeviceOperand;
 
-/* What a step without pointers runs: a shader, operands, and whether it waits for the steps before. */
+/* The work of a step without pointers: a shader, operands, and whether it waits for the steps before. */
 typedef struct {
   unsigned shader, first_operand, operand_count;
   int barrier;
@@ -104,7 +104,7 @@ static int device_may_call(void) {
   return 0;
 }
 
-/* What a device is, in lines `word: text`. */
+/* The description of a device, in lines `word: text`. */
 static const char *device_described(
     const char *name, const char *driver, const char *version, unsigned units, uint64_t memory) {
   static char text[1024];

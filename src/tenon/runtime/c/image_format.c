@@ -1,4 +1,4 @@
-/* Which files are images. */
+/* Recognition of the files that are images. */
 
 #include "image_file.h"
 

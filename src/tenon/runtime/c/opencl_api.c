@@ -1,4 +1,4 @@
-/* What is called of libOpenCL (OpenCL 1.2), whose objects are pointers. */
+/* The functions of libOpenCL (OpenCL 1.2) that are called, whose objects are pointers. */
 typedef struct {
   unsigned order, type;
 } OpenclFormat;

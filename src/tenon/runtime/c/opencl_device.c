@@ -80,7 +80,7 @@ static const char *opencl_options(void *device) {
   return status == 0 && abilities & OPENCL_ROUNDED_QUOTIENTS ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
 }
 
-/* What the statuses mean that a correct program meets. */
+/* Texts for the statuses that a correct program meets. */
 static const char *opencl_meaning(int status) {
   switch (status) {
     case -2: return "the device is not available";

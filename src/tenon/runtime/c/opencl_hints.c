@@ -1,4 +1,4 @@
-/* What OpenCL drivers are asked besides the standard: how fast and how urgent, and what some of them need.  It stands
+/* Requests to OpenCL drivers besides the standard: how fast and how urgent, and what some of them need.  It stands
    behind opencl_api.c. */
 enum { OPENCL_EXTENSIONS = 0x1030 };
 /* cl_qcom_perf_hint and cl_qcom_priority_hint (cl_ext.h of Khronos): properties of a context; high, normal and low follow

@@ -39,7 +39,7 @@ static int opencl_has_images(const DeviceQueue *d, DeviceImages images) {
   return has && used;
 }
 
-/* What is wanted, or as much of it as there is. */
+/* The setting that is wanted, or as much of it as there is. */
 static DeviceImages opencl_choose_images(const DeviceQueue *d) {
   int images = d->options.images == DEVICE_USUAL_IMAGES ? d->quirk->images : d->options.images;
   if (images > DEVICE_IMAGES) images = DEVICE_IMAGES;

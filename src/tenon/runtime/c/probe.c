@@ -262,7 +262,7 @@ static void leave(int status) {
 
 #elif defined(_WIN32)
 
-/* Of kernel32.dll; declared here and not by windows.h, which wants the headers of a C library. */
+/* Functions of kernel32.dll; declared here and not by windows.h, which wants the headers of a C library. */
 __declspec(dllimport) void *__stdcall CreateFileA(
     const char *name, unsigned access, unsigned sharing, void *security, unsigned creation, unsigned flags, void *like);
 __declspec(dllimport) int __stdcall ReadFile(void *file, void *to, unsigned count, unsigned *got, void *overlapped);

@@ -1,4 +1,4 @@
-/* What main programs of bundles with texts or speech have in common: names of the bundle, and how they end. */
+/* Parts that main programs of bundles with texts or speech have in common: names of the bundle, and how they end. */
 
 #ifndef TENON_PROGRAM_H
 #define TENON_PROGRAM_H

@@ -1,4 +1,4 @@
-/* What the options of executables say. */
+/* Settings by the options of executables. */
 
 #ifndef TENON_SETTINGS_H
 #define TENON_SETTINGS_H

@@ -9,8 +9,8 @@
 
 enum { SPEECH_RATE = 16000 }; /* samples in a second */
 
-/* What functions return instead of 0: the function for texts wanted no more; the tables are damaged, or those of a network
-   that does not write down speech; `size` is too small; the network failed; there is no such language. */
+/* Results of functions other than 0: the function for texts wanted no more; the tables are damaged, or those of a
+   network that does not write down speech; `size` is too small; the network failed; there is no such language. */
 enum {
   TENON_SPEECH_ENDED = 1,
   TENON_SPEECH_DAMAGED = -2,
@@ -19,7 +19,7 @@ enum {
   TENON_SPEECH_NO_LANGUAGE = -5
 };
 
-/* What was said from `start` to `end`, in seconds: `bytes` of UTF-8 that no zero follows; unless it is final, it may change
+/* The words from `start` to `end`, in seconds: `bytes` of UTF-8 that no zero follows; unless it is final, it may change
    with what follows.  SPEECH_TEXT may name a type of the program's that is alike. */
 #ifdef SPEECH_TEXT
 typedef SPEECH_TEXT SpeechText;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What functions return instead of a number. */
+/* Results of functions other than a number. */
 enum {
   TENON_TEXT_NO_ROOM = -1,  /* the tokens do not fit */
   TENON_TEXT_NO_TABLES = -2 /* the tables are damaged, or of another version */

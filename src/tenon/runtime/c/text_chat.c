@@ -25,7 +25,7 @@ static void put_between(Conversation *c, int number) {
   put(c, (const char *)c->text->base + rows[2 * number], rows[2 * number + 1]);
 }
 
-/* What Python's str.strip() removes. */
+/* The characters that Python's str.strip() removes. */
 static int is_white(uint32_t p) {
   return (p >= 9 && p <= 13) || (p >= 28 && p <= 32) || p == 0x85 || p == 0xa0 || p == 0x1680 ||
          (p >= 0x2000 && p <= 0x200a) || p == 0x2028 || p == 0x2029 || p == 0x202f || p == 0x205f || p == 0x3000;
@@ -47,7 +47,7 @@ static size_t trimmed_length(const uint8_t *s, size_t length) {
   return length;
 }
 
-/* What stands behind the last "</think>", and line feeds after it. */
+/* The text behind the last "</think>", and line feeds after it. */
 static const char *without_thoughts(const char *content) {
   static const char end[] = "</think>";
   const char *last = NULL;

@@ -15,7 +15,7 @@ typedef struct {
 } TextMessage;
 #endif
 
-/* What tenon_text_conversation returns instead of a number of bytes. */
+/* Results of tenon_text_conversation other than a number of bytes. */
 enum {
   TENON_TEXT_NO_TEMPLATE = -1, /* the tables have no chat template */
   TENON_TEXT_NO_SYSTEM = -2,   /* the template takes no message of the system */

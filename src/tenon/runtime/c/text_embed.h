@@ -13,7 +13,7 @@ typedef struct {
   size_t length, tokens, count, mask, mask_count, types, types_count, positions, positions_count, output, rows, width;
 } TextEncoder;
 
-/* What embedding returns instead of 0. */
+/* Results of embedding other than 0. */
 enum { TENON_TEXT_LONG = -1, TENON_TEXT_DAMAGED = -2, TENON_TEXT_NO_MEMORY = -3, TENON_TEXT_FAILED = -4 };
 
 /* The bytes of working memory for a text of `length` bytes. */

@@ -1,6 +1,6 @@
 #include "text_form.h"
 
-/* What a character consists of (none: of itself), and its combining class. */
+/* The characters that a character consists of (none: of itself), and its combining class. */
 typedef struct {
   uint32_t start, count, order;
 } FormEntry;

@@ -29,13 +29,13 @@ typedef struct {
   void *runner;
 } TextDecoder;
 
-/* What generation returns instead of a number of tokens. */
+/* Results of generation other than a number of tokens. */
 enum {
   TENON_TEXT_LONG = -1, TENON_TEXT_DAMAGED = -2, TENON_TEXT_NO_MEMORY = -3, TENON_TEXT_FAILED = -4,
   TENON_TEXT_GRAMMAR = -6 /* the grammar has a mistake, or allows no token */
 };
 
-/* What to go on with, and until when. */
+/* The text to go on with, and until when. */
 typedef struct {
   const char *prompt;
   size_t length;

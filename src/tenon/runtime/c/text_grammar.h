@@ -5,7 +5,7 @@
 
 #include "text.h"
 
-/* What opening a grammar returns instead of 0. */
+/* Results of opening a grammar other than 0. */
 enum { TENON_TEXT_BAD_GRAMMAR = -1 };
 
 /* The number of a rule that is not defined, of a state that is not made, and behind the end of a list; the most steps, and

@@ -6,7 +6,7 @@
 
 enum { PATTERN_RANGES = 96, PATTERN_DEEPEST = 24, PATTERN_LAST = SCHEMA_STRING_END - 1 };
 
-/* What an end of an expression is: within the text; an end of the text; anywhere in it, so that more may be there. */
+/* The place of an expression's end: within the text; an end of the text; anywhere in it, so that more may be there. */
 enum { PATTERN_INSIDE, PATTERN_AT_END, PATTERN_OPEN };
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* What programs and pages of a network that reads texts have in common: its weights and its memory. */
+/* Parts that programs and pages of a network that reads texts have in common: its weights and its memory. */
 
 #ifndef TENON_TEXT_PROGRAM_H
 #define TENON_TEXT_PROGRAM_H

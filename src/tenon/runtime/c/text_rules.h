@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a string has behind its last character. */
+/* The state of a string behind its last character. */
 enum { SCHEMA_STRING_END = 0x110000 };
 
 /* The most characters or items of a limited number. */

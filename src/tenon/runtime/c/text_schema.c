@@ -620,7 +620,7 @@ static void schema_put_pair(Schema *s, const SchemaItem *item) {
   schema_put_part(s, item->schema);
 }
 
-/* What follows the items before number `i`. */
+/* The state behind the items before number `i`. */
 static void schema_put_tail(Schema *s, size_t start, const size_t *found, uint32_t i) {
   if (i < s->item_count) tenon_text_put_name(s, " t", s->items[i].name);
   else if (is_open(s, found)) tenon_text_put_name(s, " e", start);

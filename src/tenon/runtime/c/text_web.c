@@ -15,7 +15,7 @@ static int give(const char *piece, size_t length, void *user) {
   return tenon_page_piece(piece, length);
 }
 
-/* Of web_library.c: memory that was allocated so far stays. */
+/* A function of web_library.c: memory that was allocated so far stays. */
 void tenon_web_keep(void);
 
 /* Bytes of a token in a conversation that fills the caches, on average at most; and of a grammar that it may follow. */

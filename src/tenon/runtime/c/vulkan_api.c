@@ -1,4 +1,4 @@
-/* What is called of Vulkan 1.0, and the structures that these functions take.  It stands behind device_network.c.
+/* The functions of Vulkan 1.0 that are called, and the structures that these take.  It stands behind device_network.c.
 
    Objects that take commands are pointers, all others 64-bit numbers. */
 typedef uint64_t VulkanObject;

@@ -320,7 +320,7 @@ static uint32_t vulkan_accesses(uint32_t stages) {
          (stages & VULKAN_AT_HOST ? VULKAN_HOST_ACCESS : 0);
 }
 
-/* What comes after sees what was written before. */
+/* Commands that follow see what was written before. */
 static void vulkan_wait(void *commands, uint32_t before, uint32_t after) {
   const VulkanBarrier barrier = {
       .type = VULKAN_BARRIER, .written = vulkan_accesses(before), .read = vulkan_accesses(after)};
@@ -466,7 +466,7 @@ static void vulkan_keep(DeviceQueue *d, const DeviceIdentity *id) {
   free(data);
 }
 
-/* Those of the network's shaders, by the sizes of groups of the steps that run them. */
+/* The pipelines of the network's shaders, by the sizes of groups of the steps that run them. */
 static int vulkan_create_pipelines(DeviceQueue *d) {
   int status = 0;
   for (size_t i = 0; status == 0 && i < d->network->step_count; i++) {

@@ -95,7 +95,7 @@ static uint32_t vulkan_subgroup(void *physical) {
   return about.stages & STAGE && (about.operations & OPERATIONS) == OPERATIONS ? about.size : 0;
 }
 
-/* What the device promises of floats. */
+/* The device's properties of floats. */
 static VulkanFloats vulkan_floats(void *physical) {
   VulkanFloats floats = {.type = VULKAN_FLOATS};
   VulkanMoreProperties about = {.type = VULKAN_MORE_PROPERTIES, .next = &floats};

@@ -1,4 +1,4 @@
-/* What WebAssembly modules of pages and npm packages call of a C library, and their memory.
+/* The functions of a C library that WebAssembly modules of pages and npm packages call, and their memory.
 
    Memory from `allocate` is valid until the next `reset`. */
 
@@ -64,7 +64,7 @@ double frexp(double value, int *exponent) {
 
 EXPORT("reset") void tenon_web_reset(void) { used = kept; }
 
-/* What was allocated so far is valid for ever. */
+/* Memory that was allocated so far is valid for ever. */
 void tenon_web_keep(void);
 void tenon_web_keep(void) { kept = used; }
 

@@ -1,4 +1,4 @@
-/* What programs of this folder use of POSIX, for Windows. */
+/* The functions of POSIX that programs of this folder use, for Windows. */
 
 #include "windows.h"
 

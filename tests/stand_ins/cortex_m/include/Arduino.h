@@ -1,4 +1,4 @@
-/* What sketches use of Arduino's core: QEMU's board ends after the first loop. */
+/* The parts of Arduino's core that sketches use: QEMU's board ends after the first loop. */
 #pragma once
 #include "../board.h"
 

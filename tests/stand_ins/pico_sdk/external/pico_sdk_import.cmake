@@ -1,4 +1,4 @@
-# What a project uses of the Pico SDK's CMake functions; the board is QEMU's with a Cortex-M3, which runs the code of an M0+.
+# The CMake functions of the Pico SDK that a project uses; the board is QEMU's with a Cortex-M3, which runs code of an M0+.
 
 set(board ${CMAKE_CURRENT_LIST_DIR}/../../cortex_m)
 set(CMAKE_SYSTEM_NAME Generic)

@@ -28,7 +28,7 @@ _FACTS = """\
 /* The device that {name}_create would choose, in lines "word: text": name, driver, version (of the interface), units
    and memory in bytes; empty if there is none, and then the message below says why. */"""
 _DESTROY = "/* Releases what the device holds for the network. */"
-_MESSAGE = "/* What went wrong last, in words: one line, and the compiler's report where it refused the kernels. */"
+_MESSAGE = "/* The last error, in words: one line, and the compiler's report where it refused the kernels. */"
 _QUEUE_RUN = """\
 /* Queues a run on a CUstream of the caller's: behind what it has, behind earlier runs, without waiting but for numbers
    that choose branches or end loops.  `inputs` has the address on the GPU of each input, in the order of this header,

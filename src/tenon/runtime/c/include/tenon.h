@@ -129,7 +129,7 @@ TENON_API uint32_t tenon_abi_version(void);
 /* "TENON_OK" and so on; "unknown status" for other numbers. */
 TENON_API const char *tenon_status_name(TenonStatus status);
 
-/* What the last call of this thread that failed complains about, where, and what to do; "" before any did. */
+/* The error of the last call of this thread that failed: what, where, and what to do; "" before any did. */
 TENON_API const char *tenon_last_error(void);
 
 /* --------------------------------------------------------------------------------------------------------- devices */
@@ -520,7 +520,7 @@ typedef struct TenonListenOptions {
 
 #define TENON_LISTEN_OPTIONS_INIT {sizeof(TenonListenOptions), NULL, 1.0, 0.6, 0, 0}
 
-/* What was said from `start` to `end`, in seconds since the sound began. */
+/* The words from `start` to `end`, in seconds since the sound began. */
 typedef struct TenonHeardText {
   double start, end;
   const char *text; /* UTF-8, which no zero follows */

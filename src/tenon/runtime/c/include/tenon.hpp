@@ -35,7 +35,7 @@
 
 namespace tenon {
 
-/* What a function of tenon.h returned, with the text of tenon_last_error. */
+/* The status that a function of tenon.h returned, with the text of tenon_last_error. */
 class Error : public std::runtime_error {
  public:
   explicit Error(TenonStatus status) : std::runtime_error(tenon_last_error()), status_(status) {}
@@ -543,7 +543,7 @@ struct Listening {
   double step = 1.0, pause = 0.6;
 };
 
-/* What was said from `start` to `end`, in seconds. */
+/* The words from `start` to `end`, in seconds. */
 struct Heard {
   double start, end;
   std::string text;

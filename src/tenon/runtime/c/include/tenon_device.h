@@ -38,8 +38,8 @@ typedef struct TenonDevice {
   void (*release)(void *self);                                   /* before the library is unloaded; may be NULL */
   const char *(*error)(void *self);
 
-  /* What follows may be NULL, or be missing (struct_size says so).  With `seconds`, the device takes only the nodes that
-     are faster there; without it, all that it supports. */
+  /* The members that follow may be NULL, or be missing (struct_size says so).  With `seconds`, the device takes only
+     the nodes that are faster there; without it, all that it supports. */
   double (*seconds)(void *self, const TenonDeviceNode *node);    /* an estimate for a node that it supports */
   double (*copy_seconds)(void *self, uint64_t bytes);            /* of a tensor, to the device or back */
   const char *(*refusal)(void *self, const TenonDeviceNode *node); /* why it does not support a node, in a few words */

@@ -17,7 +17,7 @@ const TenonDevice *tn_bundle_device(const char *name, int host_only);
 
 typedef int BeginPart(const TenonDevice *device, const void *data, size_t bytes, const char *gpu, void **part);
 
-/* What the `prerun` of one of these does, with options of GPUs (or NULL); NULL for any other device. */
+/* Does what the `prerun` of one of these does, with options of GPUs (or NULL); NULL for any other device. */
 BeginPart *tn_begin_part_of(const TenonDevice *device);
 
 #endif

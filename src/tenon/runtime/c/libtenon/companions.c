@@ -56,7 +56,7 @@ static void visit(void *context, const char *name) {
   listing->count++;
 }
 
-/* Of the name and content of a file, or of the files in a folder; 0 if there is none. */
+/* The digest of the name and content of a file, or of the files in a folder; 0 if there is none. */
 static uint64_t content_sum(const char *path, int depth) {
   uint8_t digest[8];
   uint64_t sum;
@@ -105,7 +105,7 @@ static void add_locations(Blake2b *state, const char *folder, const File *conten
   }
 }
 
-/* What the endings of a line name; `listing` has the rest. */
+/* The files that the endings of a line name; `listing` has the rest. */
 static void add_partners(Blake2b *state, Listing listing, const char *endings, int of_any_name) {
   const size_t stem_length = listing.stem_length;
   while (*endings == ' ') {

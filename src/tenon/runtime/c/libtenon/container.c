@@ -135,7 +135,7 @@ static TenonStatus part(const BundleFiles *files, const char *name, File *file) 
                  files->path, files->prefix, name);
 }
 
-/* Of names, sizes, nonces and tags of the parts that are sealed; 0 if one is too short to be. */
+/* The digest of names, sizes, nonces and tags of the parts that are sealed; 0 if one is too short to be. */
 static int digest_of_parts(const BundleFiles *files, uint8_t digest[DIGEST]) {
   enum { SEAL_NONCE = 12, SEAL_TAG = SEAL_BYTES - SEAL_NONCE };
   Blake2b state;

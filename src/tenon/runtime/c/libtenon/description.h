@@ -1,4 +1,4 @@
-/* What a bundle has, from its manifest and from the layout in its code. */
+/* The content of a bundle, from its manifest and from the layout in its code. */
 
 #ifndef TENON_DESCRIPTION_H
 #define TENON_DESCRIPTION_H

@@ -144,7 +144,7 @@ static void add_words(Blake2b *state, uint64_t *words, size_t count) {
   tn_blake2b_add(state, words, count * sizeof *words);
 }
 
-/* What a block has of the bytes behind the last complete row; zeros complete the last word. */
+/* The bytes of a block behind the last complete row; zeros complete the last word. */
 static void fold_tail(uint64_t *sums, const uint8_t *tail, size_t size) {
   uint64_t last = 0;
   const size_t words = size / 8 < BLOCK ? size / 8 : BLOCK;

@@ -1,4 +1,4 @@
-/* Which engine a handle is of, and who may use it. */
+/* The engine that a handle belongs to, and who may use it. */
 
 #include "engine.h"
 #include "errors.h"

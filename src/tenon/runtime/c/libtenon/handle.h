@@ -3,7 +3,7 @@
 #ifndef TENON_HANDLE_H
 #define TENON_HANDLE_H
 
-/* What a handle is of, and how that is ended, for messages: {"bundle", "closed"}.  Compared by address. */
+/* The kind of a handle, and how it is ended, for messages: {"bundle", "closed"}.  Compared by address. */
 typedef struct {
   char name[12], ended[10];
 } HandleKind;

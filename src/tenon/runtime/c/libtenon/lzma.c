@@ -128,7 +128,7 @@ typedef struct {
 
 static unsigned after_literal(unsigned state) { return state < 4 ? 0 : state < 10 ? state - 3 : state - 6; }
 
-/* Which of the last distances a repeated match has comes first.  Returns whether one byte at the last is all. */
+/* First comes which of the last distances a repeated match has.  Returns whether one byte at the last is all. */
 static int repeated(Range *range, Model *model, unsigned state, unsigned position, uint32_t *last) {
   uint32_t distance;
   if (!bit(range, &model->is_repeat0[state])) return !bit(range, &model->is_long[state][position]);

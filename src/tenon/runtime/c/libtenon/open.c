@@ -21,7 +21,7 @@ static TenonStatus load_target(Bundle *bundle, const char *origin, const TenonOp
   return status;
 }
 
-/* Of several targets, separated by commas, the first whose device there is. */
+/* The first of several targets, separated by commas, whose device there is. */
 static TenonStatus load_container(Bundle *bundle, const char *origin, const TenonOpenOptions *options, int has_key) {
   TenonOpenOptions own = *options;
   const char *list = options->target != NULL ? options->target : getenv("TENON_OPEN_TARGET");

@@ -1,4 +1,4 @@
-/* What libtenon needs of an operating system: platform_posix.c and platform_windows.c. */
+/* The functions of an operating system that libtenon needs: platform_posix.c and platform_windows.c. */
 
 #ifndef TENON_PLATFORM_H
 #define TENON_PLATFORM_H

@@ -247,7 +247,7 @@ uint64_t tn_clock(void) {
 
 #if defined(__linux__)
 
-/* What the kernel's call wants a time to be: two longs, or on 32-bit machines without that call two of 64 bits. */
+/* A time as the kernel's call wants it: two longs, or on 32-bit machines without that call two of 64 bits. */
 #if defined(SYS_futex)
 enum { FUTEX = SYS_futex };
 typedef long FutexTime;

@@ -1,4 +1,4 @@
-/* What the processor has, by the names that Linux gives to features (targets/: Host.features). */
+/* Features of the processor, by the names that Linux gives to features (targets/: Host.features). */
 
 #define _GNU_SOURCE
 #include "processor.h"
@@ -113,7 +113,7 @@ void tn_processor_features(char *text, size_t size) {
 #elif defined(__riscv) && defined(__linux__)
 #include <unistd.h>
 
-/* Of the extensions, those that targets ask for; systems before Linux 6.4 do not say (riscv_hwprobe). */
+/* The extensions that targets ask for; systems before Linux 6.4 do not say (riscv_hwprobe). */
 void tn_processor_features(char *text, size_t size) {
   enum { HWPROBE = 258, KEY_EXTENSIONS = 4 };
   static const struct {

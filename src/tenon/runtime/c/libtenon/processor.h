@@ -1,4 +1,4 @@
-/* What the processor has, and whose code it executes. */
+/* Features of the processor, and whose code it executes. */
 
 #ifndef TENON_PROCESSOR_H
 #define TENON_PROCESSOR_H

@@ -1,4 +1,4 @@
-/* What a bundle is and has. */
+/* Functions that describe a bundle. */
 
 #include "bundle.h"
 #include "errors.h"

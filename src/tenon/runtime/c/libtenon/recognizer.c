@@ -55,7 +55,7 @@ static int is_cross(const Port *given, const Port *taken) {
          extent(given, 2) <= extent(taken, 2) && extent(given, 3) == extent(taken, 3) && extent(given, 2) > 0;
 }
 
-/* What the encoder gives the decoder; 0 if this is not what the decoder takes. */
+/* The values that the encoder gives the decoder; 0 if this is not what the decoder takes. */
 static int read_cross(Recognizer *r, const Binding *encoder, const Binding *decoder) {
   SpeechPlaces *p = &r->networks.places;
   for (int i = 0; i < encoder->output_count; i++) {

@@ -37,7 +37,7 @@ void tn_stop_pools(Engine *engine) {
 
 enum { TOO_MANY_ITERATIONS = 1, SIZE_OUT_OF_RANGE = 2 }; /* what entry points return */
 
-/* Which size of the inputs is out of its range, if one of them is. */
+/* Reports the size of the inputs that is out of its range, if one is. */
 static TenonStatus wrong_size(const Engine *engine, const Binding *binding) {
   const TenonStatus status = tn_check_sizes(engine);
   if (status != TENON_OK) return status;

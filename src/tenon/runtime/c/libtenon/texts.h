@@ -1,4 +1,4 @@
-/* What generators and batches share: ports, options and errors of texts. */
+/* Parts that generators and batches share: ports, options and errors of texts. */
 
 #ifndef TENON_TEXTS_H
 #define TENON_TEXTS_H

@@ -1,4 +1,4 @@
-/* What the files of the MACE layer share. */
+/* Declarations that the files of the MACE layer share. */
 
 #ifndef TENON_MACE_CORE_H
 #define TENON_MACE_CORE_H

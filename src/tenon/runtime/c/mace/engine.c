@@ -239,7 +239,7 @@ int mace_core_release_memory(MaceCore *core, MaceError *error) {
 
 const char *mace_core_version(void) { return "1.1.1-tenon-" TENON_VERSION; }
 
-/* What functions of platform.c would call that are not called here; linkers for Windows want it. */
+/* Stand-ins for what functions of platform.c would call that are not called here; linkers for Windows want it. */
 TenonStatus tn_fail(TenonStatus status, const char *format, ...) { return (void)format, status; }
 
 int64_t mace_core_micros(void) { return (int64_t)(tn_clock() / 1000); }

@@ -1,4 +1,4 @@
-/* What the files of the command mace_run share. */
+/* Declarations that the files of the command mace_run share. */
 
 #ifndef TENON_MACE_RUN_H
 #define TENON_MACE_RUN_H

@@ -261,7 +261,7 @@ static int next(Fields *fields, Field *field) {
   return 1;
 }
 
-/* Of an InputOutputInfo (name 1, data_format 6, which is NHWC by default) if it has this name. */
+/* The layout of an InputOutputInfo (name 1, data_format 6, which is NHWC by default) if it has this name. */
 static int format_of_info(const Field *info, const char *name) {
   Fields fields = {info->data, info->data + info->value};
   Field field;

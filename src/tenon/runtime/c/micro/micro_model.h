@@ -1,4 +1,4 @@
-// What generated code says of a network.
+// The description of a network in generated code.
 
 #ifndef MICRO_MODEL_H_
 #define MICRO_MODEL_H_

@@ -145,7 +145,7 @@ node_t get_graph_input_node(graph_t graph, int number) { return tg_node_handle(e
 
 node_t get_graph_output_node(graph_t graph, int number) { return tg_node_handle(end_at(graph, number, 1)); }
 
-/* Of a compiled model every output is a node with one tensor: those of a node with several count as its further ones. */
+/* Every output of a compiled model is a node with one tensor: of a node with several they count as its further ones. */
 static Tensor *tensor_at(graph_t handle, int node, int number, int is_output) {
   const Graph *graph = tg_graph(handle);
   if (graph == NULL) return NULL;

@@ -1,4 +1,4 @@
-/* What can be seen of a graph: dump_graph, and the variables TG_DEBUG_*. */
+/* Output about a graph: dump_graph, and the variables TG_DEBUG_*. */
 
 #include "debug.h"
 #include "messages.h"

@@ -1,4 +1,4 @@
-/* What can be seen of a graph: dumps, and the files and times of TG_DEBUG_*. */
+/* Output about a graph: dumps, and the files and times of TG_DEBUG_*. */
 
 #ifndef TENON_TENGINE_DEBUG_H
 #define TENON_TENGINE_DEBUG_H

@@ -44,7 +44,7 @@ typedef struct {
   char *gpu;                     /* options of a GPU, as TenonEngineOptions has them; NULL: none */
 } Context;
 
-/* What a context gives Tengine's OpenCL device (struct ocl_option of its ocl_define.h). */
+/* The options that a context gives Tengine's OpenCL device (struct ocl_option of its ocl_define.h). */
 typedef struct {
   const char *device_name;
   int precision;

@@ -37,7 +37,7 @@ int tg_error(const char *format, ...) {
   return -1;
 }
 
-/* What the handles complain about. */
+/* Messages about the handles. */
 TenonStatus tn_fail(TenonStatus status, const char *format, ...) {
   char text[512];
   va_list arguments;

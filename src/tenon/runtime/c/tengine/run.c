@@ -119,7 +119,7 @@ static int notify(const Graph *graph, int event) {
   return graph->hooks[event] != NULL ? graph->hooks[event](graph->handle, event, graph->hook_arguments[event]) : 0;
 }
 
-/* Also with `block` 0 the run is over at the end of the call: a program that does not wait still finds its answer. */
+/* With `block` 0, too, the run is over at the end of the call: a program that does not wait still finds its answer. */
 int run_graph(graph_t handle, int block) {
   Graph *graph = tg_graph(handle);
   if (graph == NULL) return -1;

@@ -14,7 +14,7 @@ typedef struct {
   int has_failed;
 } Writer;
 
-/* Which tensors and nodes are written, and their numbers in the file. */
+/* The tensors and nodes that are written, and their numbers in the file. */
 typedef struct {
   const Graph *graph;
   int level;
@@ -64,7 +64,7 @@ static int32_t put_text(Writer *w, const char *text) {
 
 /* ---------------------------------------------------------------------------------------------------------- tensors */
 
-/* Of constants that the file does not hold, as those of Tengine's benchmarks: small and positive. */
+/* Values for constants that the file does not hold, as those of Tengine's benchmarks: small and positive. */
 static int32_t put_made_up(Writer *w, const Tensor *tensor) {
   const int64_t count = tg_bytes(tensor) / tg_element_bytes(tensor->data_type);
   const int32_t at = (int32_t)w->used;

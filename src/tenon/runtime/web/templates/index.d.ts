@@ -44,11 +44,11 @@ export interface Tensor {
   /** A quantised element stands for scale * (element - zeroPoint). */
   readonly scale: number | null;
   readonly zeroPoint: number | null;
-  /** Of an input that is a state, the output that it holds after a run; "" for others, and missing for outputs. */
+  /** The output that an input holds after a run, if it is a state; "" for others, and missing for outputs. */
   readonly state?: string;
 }
 
-/** What a network runs on; "auto" is the first of the targets that it was compiled for which can be used. */
+/** The kind of code that a network runs by; "auto" is the first of its targets that can be used. */
 export type Device = "auto" | "webgpu" | "wasm";
 
 export interface LoadOptions {
@@ -64,7 +64,7 @@ export type Source = ArrayBuffer | ArrayBufferView | Response | URL | string;
 export class Model {
   private constructor();
   readonly name: string;
-  /** What the network runs on now. */
+  /** The kind of code that the network runs by now. */
   readonly device: "webgpu" | "wasm";
   /** Why WebGPU is not used; "" if it is. */
   readonly reason: string;

@@ -298,7 +298,7 @@ async function runNumbers() {
 // ------------------------------------------------------------------------------------------------------ device
 const DEVICES = { auto: "Automatic", webgpu: "WebGPU", wasm: "WebAssembly" };
 
-/** What the network runs on, and why it is not WebGPU. */
+/** The kind of code that the network runs by, and why it is not WebGPU. */
 function showDevice({ device, reason, adapter }) {
   document.body.dataset.device = device;
   const about = device === "webgpu" ? adapter : reason;

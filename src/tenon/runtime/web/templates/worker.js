@@ -12,7 +12,7 @@ async function warmUp(run) {
   warm = true;
 }
 
-/** What the network runs on, and why it is not WebGPU; it changes when a device is lost. */
+/** The kind of code that the network runs by, and why it is not WebGPU; it changes when a device is lost. */
 function deviceOf({ device, reason, adapter }) {
   return { device, reason, adapter };
 }

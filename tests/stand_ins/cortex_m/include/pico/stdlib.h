@@ -1,4 +1,4 @@
-/* What programs use of the Pico SDK: QEMU's board ends where they would wait. */
+/* The parts of the Pico SDK that programs use: QEMU's board ends where they would wait. */
 #include <stdint.h>
 
 #include "../../board.h"

@@ -1,4 +1,4 @@
-# What a project and its components use of ESP-IDF's CMake functions.
+# The CMake functions of ESP-IDF that a project and its components use.
 
 macro(project name)
   _project(${name} C)

@@ -1,4 +1,4 @@
-// What programs ask the system for.
+// The system's functions for programs.
 
 #ifndef MACE_PORT_ENV_H_
 #define MACE_PORT_ENV_H_
@@ -42,7 +42,7 @@ class Env {
 
   virtual int64_t NowMicros() { return mace_core_micros(); }
 
-  // That of zlib and PNG.
+  // The checksum of zlib and PNG.
   virtual uint32_t CalculateCRC32(const unsigned char *data, uint64_t length) {
     uint32_t crc = 0xFFFFFFFFu;
     for (uint64_t i = 0; i < length; ++i) {

@@ -54,7 +54,7 @@ class LogWriter {
 
 LogWriter *DefaultLogWriter();
 
-// What is written to it becomes a message at its end; FATAL ends the program.
+// A stream whose text becomes a message at its end; FATAL ends the program.
 class Logger : public std::ostringstream {
  public:
   Logger(const char *file, int line, LogLevel severity) : file_(file), line_(line), severity_(severity) {}

@@ -111,7 +111,7 @@ struct Capability {
 
 inline const char *MaceVersion() { return mace_core_version(); }
 
-// Of the CPU the measured time of a fixed computation; of other devices that they are not supported.
+// The measured time of a fixed computation on the CPU; the status of other devices says that they are not supported.
 inline Capability GetCapability(DeviceType device_type, float cpu_float32_exec_time = 1.f) {
   static_cast<void>(cpu_float32_exec_time);
   if (device_type == CPU) return Capability{{mace_core_cpu_time()}, {.6f}, true};

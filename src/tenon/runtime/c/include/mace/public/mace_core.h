@@ -34,7 +34,7 @@ typedef struct MaceError {
   char text[512];
 } MaceError;
 
-/* What an engine is made from: one of graph (a model or a bundle, in memory) and linked (compiled into the program).
+/* The source of an engine: one of graph (a model or a bundle, in memory) and linked (compiled into the program).
    The graph is copied; weights must stay as long as the engine.  Weights of a linked model may be NULL if the program
    holds them as well. */
 typedef struct MaceModel {

@@ -1,4 +1,4 @@
-// What mace.h declares, over the C functions of libmace: include that.
+// Definitions for mace.h, over the C functions of libmace: include that.
 
 #ifndef MACE_PUBLIC_MACE_ENGINE_H_
 #define MACE_PUBLIC_MACE_ENGINE_H_
@@ -302,7 +302,8 @@ inline MaceStatus MaceEngine::ReleaseIntermediateBuffer() {
   return core_internal::Status(mace_core_release_memory(core_, &error), error);
 }
 
-// Of a model: the content of its .pb (or of a .tenon file) and of its .data, which must stay as long as the engine.
+// Creates an engine from a model: the content of its .pb (or of a .tenon file) and of its .data, which must
+// stay as long as the engine.
 inline MaceStatus CreateMaceEngineFromProto(
     const unsigned char *model_graph_proto, const size_t model_graph_proto_size,
     const unsigned char *model_weights_data, const size_t model_weights_data_size,
