@@ -20,7 +20,7 @@ from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import linearise
 from tenon.machine.kernels.block_formats import FORMATS, dequantised
 from tenon.machine.kernels.block_sums import BlockProduct
-from tenon.machine.kernels.block_tiles_bf16 import rows_of
+from tenon.machine.kernels.block_tiles_bf16 import block_tiles_bf16, rows_of
 from tenon.machine.kernels.machine import Machine, for_precision
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
@@ -99,9 +99,17 @@ def test_bits_are_those_of_the_unit(format: str) -> None:
     op = RoundedMatMul(format, (1, rows))
     (step,) = op.lower(make_site(op, (RoundRows().reference(x), blocks), MACHINE, (1,)))
     prove(step.kernel)
-    each = FORMATS[format].span // 32
-    groups = max(n for n in range(1, 17) if n % each == 0 and columns // 32 % n == 0)
-    np.testing.assert_array_equal(results(format, x, blocks), reference(format, x, blocks, groups))
+    np.testing.assert_array_equal(results(format, x, blocks), reference(format, x, blocks, columns // 32))
+
+
+@pytest.mark.parametrize("format", ["q8_0", "q4_k"])
+def test_long_rows_are_multiplied_in_parts(format: str) -> None:
+    """At most 96 groups are unpacked at a time; sums of parts are added to the results."""
+    x, blocks = operands(20, 18, 32 * 128, format)
+    np.testing.assert_array_equal(results(format, x, blocks), reference(format, x, blocks, 64))
+    sizes = BlockProduct(format, 512, 32 * 128, 4096)
+    assert rows_of(sizes, 1) == 256
+    prove(block_tiles_bf16(replace(sizes, outputs=4104), MACHINE))
 
 
 @pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_k", "q6_k"])

@@ -29,8 +29,9 @@ from tenon.network.graph.types import F32, I32, DType
 PAIRS = GROUP // 2
 """Words of a row of a tile: pairs of elements of a group."""
 
-_GROUPS = 16
-"""Most groups that are unpacked at a time: 32 KB of two panels."""
+_GROUPS = 96
+"""Most groups that are unpacked at a time: 192 KB of two panels, beside the rows in the second cache.  Fewer would not
+leave the first cache, but sums of each part are added to results in memory, which takes longer."""
 
 _ACROSS = _DOWN = 2
 """Panels and tiles of rows of a block of sums in registers."""
@@ -41,8 +42,8 @@ _UNPACKING = 3.0
 _READING = 2.0
 """Time to read a tile of rows, which another processor has written, in that of its product by two panels."""
 
-_MOST = 512
-"""Most rows that weights are unpacked for at a time: 512 KB of sixteen groups of them stay in the second cache."""
+_MOST = 3 << 19
+"""Most bytes of rows that weights are unpacked for at a time: they stay in the second cache."""
 
 
 def supported(s: BlockProduct, machine: Machine) -> bool:
@@ -105,7 +106,8 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) 
 def rows_of(s: BlockProduct, threads: int) -> int:
     """Rows that a thread multiplies by some panels, which others multiply by other rows: of equal parts of the rows
     those whose panels are unpacked, multiplied, and whose rows are read in the least time."""
-    parts = [n for n in range(1, s.rows // ROWS + 1) if s.rows % (n * ROWS) == 0 and s.rows // n <= _MOST]
+    most = max(ROWS, _MOST // (groups_of(s) * GROUP * 2) // ROWS * ROWS)
+    parts = [n for n in range(1, s.rows // ROWS + 1) if s.rows % (n * ROWS) == 0 and s.rows // n <= most]
     panels = -(-s.outputs // (_ACROSS * LANES))
 
     def time(n: int) -> float:
@@ -113,7 +115,13 @@ def rows_of(s: BlockProduct, threads: int) -> int:
         parted = -(-items // panels) + (items % panels > 0 and panels % items > 0)
         return items * (tiles + _UNPACKING) + (_READING * tiles * parted if threads > 1 else 0)
 
-    return s.rows // min(parts, key=time) if parts else _MOST
+    return s.rows // min(parts, key=time) if parts else most
+
+
+def groups_of(s: BlockProduct) -> int:
+    """Groups that are unpacked at a time: whole blocks, equally many each time."""
+    each = s.weights.span // GROUP
+    return next(n for n in range(max(_GROUPS, each), 0, -1) if n % each == 0 and s.groups % n == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +147,10 @@ class _Product:
     y: Tensor
     machine: Machine
 
-    @property
-    def groups(self) -> int:
-        """Groups that are unpacked at a time: whole blocks, equally many each time."""
-        each = self.s.weights.span // GROUP
-        return next(n for n in range(max(_GROUPS, each), 0, -1) if n % each == 0 and self.s.groups % n == 0)
-
     def part(self, panel: Index, width: tuple[int, int], top: Index, rows: int) -> None:
         """The results of some panels for so many rows from ``top`` on: those of the first groups, to which those of
         others are added."""
-        k, s, n = self.k, self.s, self.groups
+        k, s, n = self.k, self.s, groups_of(self.s)
         pairs = k.local("c", 1, n, width[0], PAIRS, LANES, dtype=I32, space="stack")
         for first, count in ((0, 1), (1, s.groups // n - 1)):
             if count:
@@ -164,7 +166,7 @@ class _Product:
         whole, rest = divmod(rows, ROWS)
         cut = [(first, count, down, ROWS) for first, count, down in segments(whole, _DOWN)]
         for first, count, down, height in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
-            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=((self.groups, 4 * PAIRS * ROWS),))
+            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=((groups_of(self.s), 4 * PAIRS * ROWS),))
             with self.k.instruction(BEGIN, (), *block.shape):
                 pass
             with self.k.loop("i", count) as i:
@@ -205,7 +207,7 @@ class _Product:
         """Some groups of the panels as pairs of bf16."""
         k, f = self.k, self.s.weights
         each = f.span // GROUP
-        with k.loop("b", self.groups // each) as block, k.loop("g", each) as part:
+        with k.loop("b", groups_of(self.s) // each) as block, k.loop("g", each) as part:
             own = block * each + part
             for v in range(at.across):
                 panel, group, in_file = at.first + v, at.group + own, at.group // each + block
