@@ -163,6 +163,8 @@ class Algorithm(Protocol):
     # Methods of the class
     own_memory: ClassVar[bool] = False
     """Whether each thread has memory of its own for intermediate results, which threads of a device do not have."""
+    quantises: ClassVar[bool] = False
+    """Whether it reads planes of f32 that ``Conv.image_scale`` makes integers of, and nothing else."""
     cut_alike: ClassVar[bool] = True
     """Whether kernels of which only the first positions may be needed have the same blocks and tiles as others."""
 

@@ -14,6 +14,7 @@ from tenon.machine.algorithms.integer_depthwise_items import IntegerDepthwiseIte
 from tenon.machine.algorithms.integer_dots import DotsDepthwise, DotsDirect
 from tenon.machine.algorithms.integer_inner_products import IntegerInnerProducts
 from tenon.machine.algorithms.integer_pairs import PairsDepthwise, PairsDirect, PairsWinograd
+from tenon.machine.algorithms.integer_patches import IntegerPatches
 from tenon.machine.algorithms.integer_scalar import ScalarDepthwise, ScalarDirect
 from tenon.machine.algorithms.integer_separable import IntegerSeparable
 from tenon.machine.algorithms.integer_staged import IntegerStaged, IntegerWarpgroups
@@ -76,6 +77,7 @@ ALGORITHMS: tuple[type[Algorithm], ...] = (
     TensorWarpgroups,
     IntegerStaged,
     IntegerWarpgroups,
+    IntegerPatches,
     IntegerSeparable,
     TileProducts,
     TilePatches,
@@ -113,7 +115,8 @@ def candidates(
 @lru_cache(maxsize=1024)
 def _sorted(problem: Problem, machine: Machine, limits: Limits) -> tuple[Algorithm, ...]:
     able = (kind for kind in ALGORITHMS if machine.own_memory or not kind.own_memory)
-    kinds = [kind for kind in able if kind.applies(problem, machine)]
+    quantised = any(s.image_scale for s in problem)
+    kinds = [kind for kind in able if kind.quantises == quantised and kind.applies(problem, machine)]
     listed = [each for kind in kinds for each in kind.candidates(problem, machine, limits, kind.offered)]
     return tuple(sorted(listed, key=lambda each: each.compared(problem, machine)))
 

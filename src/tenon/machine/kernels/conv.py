@@ -80,6 +80,7 @@ class Conv:
     weights: DType = F32
     paired: bool = False  # of integers that are multiplied by pairs of 16 bits (``kernels.integer_pairs``)
     two_columns: bool = False  # a position of x is two columns of words, copied at once (``group_tiles.in_pairs``)
+    image_scale: float = 0.0  # x lies in memory as planes of f32, and is quantised by this scale when it is read
 
     @property
     def extent(self) -> tuple[int, int]:

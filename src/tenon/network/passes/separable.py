@@ -21,6 +21,7 @@ from tenon.network.ops.separable import SeparableConv
 from tenon.network.passes.base import Match, Pass, Result, Rule, rules
 from tenon.network.passes.neighbours import neighbours
 from tenon.network.passes.patterns import IsOp
+from tenon.network.passes.quantised_images import quantised_images
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ def separable(machine: Machine) -> Pass:
         Rule("join_separable", IsOp("*"), join_separable),
         *integers,
         *neighbours(machine),
+        *quantised_images(machine),
         level=2,
         ensures="results of depthwise convolutions that only a 1x1 convolution reads are not stored as a whole",
     )
