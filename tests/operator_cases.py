@@ -32,6 +32,7 @@ OF_OTHER_MACHINES = {
     "HeadAttention-causal": "in one kernel",
     "HeadAttention-f16": "in one kernel",
     "HeadAttention-merged": "in one kernel",
+    **{f"IntegerImageConv-{label}": "no kernel" for label in ("7x7", "3x3", "two")},
     "RoundRows-rows": "tiles of bf16",
     "RoundedMatMul-q4_0": "tiles of bf16",
 }

@@ -12,7 +12,7 @@ from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE
 from tenon.machine.algorithms.integer_tiled import described
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
-from tenon.machine.kernels.integer_patches import Patch, PatchTile, integer_patches, pack, paired, supported
+from tenon.machine.kernels.integer_patches import ImagePatch, PatchTile, integer_patches, pack, paired, supported
 from tenon.machine.kernels.machine import Machine
 
 _SUMS = 64
@@ -53,7 +53,7 @@ class IntegerPatches(Algorithm):
             if 64 <= tile.threads <= 256
             and tile.sums <= _SUMS
             and tile.n < 2 * max(16, s.padded)
-            and Patch.of(c, tile).shared(tile) <= most
+            and ImagePatch.of(c, tile).shared(tile) <= most
         ]
         return [cls(tile) for tile in sorted(able, key=lambda tile: cycles(s, tile, launch))[:count]]
 
@@ -72,7 +72,7 @@ class IntegerPatches(Algorithm):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,), tile = problem, self.tile
         assert machine.launch is not None
-        words = Patch.of(paired(s), tile).steps * 8 * -(-s.padded // tile.n) * tile.n
+        words = ImagePatch.of(paired(s), tile).steps * 8 * -(-s.padded // tile.n) * tile.n
         return Cost(cycles(s, tile, machine.launch) / DEVICE_CYCLES, 4 * words)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
@@ -84,7 +84,7 @@ class IntegerPatches(Algorithm):
 
 def cycles(s: Conv, tile: PatchTile, launch: Launch) -> float:
     """Cycles of a device until the layer is computed: a block waits for what it reads, then issues its instructions."""
-    patch, (height, width) = Patch.of(paired(s), tile), s.extent
+    patch, (height, width) = ImagePatch.of(paired(s), tile), s.extent
     blocks = s.y.n * -(-height // tile.rows) * -(-width // 16) * -(-s.padded // tile.n)
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
     registers = tile.threads * (tile.sums + _OTHERS)

@@ -55,6 +55,17 @@ _ANY_OF_NEON = (
     "  const int any = (h[0] | h[1]) != 0;\n",
 )
 
+# Two steps of Newton's method make the product with the inverse the quotient, correctly rounded, without a division's
+# branches (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+_CUDA = """\
+if (c >= 1e-25f && c <= 1e25f) {{
+    const float most = c * 1073741824.0f, x = fminf(fmaxf(a, -most), most);
+    float q = x * r;
+    q = __fmaf_rn(__fmaf_rn(-q, c, x), r, q);
+    return __float2int_rn(__fmaf_rn(__fmaf_rn(-q, c, x), r, q)) + b;
+  }}
+  return __float2int_rn(fminf(fmaxf(a / c, -1073741824.0f), 1073741824.0f)) + b;"""
+DEVICES = {"cuda": {"nearest_quotient_add": _CUDA}}
 
 PRIMITIVES = {
     # Of a, b, c, d: the quotient of f32 a / c, rounded to the nearest integer, halves to even, and clamped to 2**30, of

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, bitcast, maximum, minimum
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, maximum, minimum, op
 from tenon.machine.kernels import group_tiles, integer_staged
 from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.fours import FOUR
@@ -38,9 +40,6 @@ from tenon.network.graph.types import F32, I32, DType
 PAIRS = WORDS // 2
 """Pairs of neighbouring words of an instruction."""
 
-_WHOLE = 12582912.0
-"""1.5 * 2**23: a small number added to it is rounded to an integer, halves to even, which is in the lowest bits."""
-
 
 @dataclass(frozen=True)
 class PatchTile:
@@ -62,7 +61,7 @@ class PatchTile:
 
 
 @dataclass(frozen=True)
-class Patch:
+class ImagePatch:
     """What a block reads of an image: ``rows`` rows of ``pairs`` pairs of columns, each row ``apart`` pairs after the
     one before, by which threads that read two rows reach all banks; its products in ``steps`` instructions."""
 
@@ -72,7 +71,7 @@ class Patch:
     steps: int
 
     @classmethod
-    def of(cls, c: Conv, tile: PatchTile) -> Patch:
+    def of(cls, c: Conv, tile: PatchTile) -> ImagePatch:
         """For a layer in pairs of words."""
         height, width = c.kernel
         steps = -(-height * width // PAIRS)
@@ -80,7 +79,7 @@ class Patch:
         return cls(rows, pairs, pairs + (PAIRS * 2 - pairs) % (PAIRS * 4) if width < PAIRS else pairs, steps)
 
     def shared(self, tile: PatchTile) -> int:
-        """Bytes of shared memory of a block."""
+        """Bytes of shared memory of a block, but for bias and factors."""
         return 4 * (2 * self.rows * self.apart + self.steps * WORDS * tile.n)
 
 
@@ -115,7 +114,7 @@ def integer_patches(s: IntegerConv, tile: PatchTile) -> Kernel:
     assert not s.weight_zero
     assert s.conv.image_scale
     c, x = paired(s.conv), s.conv.x
-    patch = Patch.of(c, tile)
+    patch = ImagePatch.of(c, tile)
     held = f"{tile.rows} x {M} positions x {tile.n} channels of a block, {tile.own} rows of a warp"
     k = Builder(f"integer_patches_{name_of(s.conv)}", f"{described(s.conv)} of planes of f32; {held}, in integers")
     planes = k.param("x", *Image(x.n, x.channels, x.h, x.w).shape[:4])
@@ -130,23 +129,35 @@ def integer_patches(s: IntegerConv, tile: PatchTile) -> Kernel:
     ):
         xs = k.local("xs", patch.rows, patch.apart, 2, dtype=I32, space="shared")
         ws = k.local("ws", patch.steps * WORDS * tile.n, dtype=I32, space="shared")
+        own = _in_shared_memory(k, ends)
         with (
             k.loop("ty", tile.rows // tile.own, kind="thread") as ty,
             k.loop("g", 8, kind="thread") as group,
             k.loop("t", 4, kind="thread") as member,
         ):
             warp = ty if tile.rows > tile.own else Index()
-            p = _Context(k, s, c, tile, patch, planes, w, xs, ws, (image, across, down, right), warp, group, member)
-            p.copy_weights()
+            p = PatchContext(
+                k, s, c, tile, patch, planes, w, xs, ws, own, (image, across, down, right), warp, group, member
+            )
+            p.copy_weights(ends)
             p.quantise_patch()
             k.wait(0)
             k.barrier()
-            p.store_results(p.products(), ends)
+            p.store_results(p.products())
     return k.done()
 
 
+def _in_shared_memory(k: Builder, ends: IntegerEnds) -> IntegerEnds:
+    """The same with the bias, and rows of a factor for each channel, in shared memory."""
+    own = [
+        k.local("s", ends.s.conv.padded, dtype=each.buffer.type.dtype, space="shared") if several else each
+        for each, several in zip((ends.b, *ends.rows), (True, *(not one for one in ends.s.single)), strict=True)
+    ]
+    return replace(ends, b=own[0], rows=own[1:])
+
+
 @dataclass(frozen=True, eq=False)
-class _Context:
+class PatchContext:
     """A thread of a block; ``c`` is the layer in pairs of words, and ``block`` its image, channels, rows and
     columns."""
 
@@ -154,11 +165,12 @@ class _Context:
     s: IntegerConv
     c: Conv
     tile: PatchTile
-    patch: Patch
+    patch: ImagePatch
     x: Tensor
     w: Tensor
     xs: Tensor
     ws: Tensor
+    ends: IntegerEnds
     block: tuple[Index, Index, Index, Index]
     warp: Index
     group: Index
@@ -174,13 +186,19 @@ class _Context:
             with self.k.when(*([parts - 1 - part] if parts % threads else [])):
                 yield e, part
 
-    def copy_weights(self) -> None:
-        """Copy the weights of the block's channels, asynchronously."""
+    def copy_weights(self, ends: IntegerEnds) -> None:
+        """Copy the weights of the block's channels, asynchronously, and what turns sums into results, which threads
+        would wait for after each store."""
         each, across = WORDS * self.tile.n, self.block[1]
         with self.own_parts(self.patch.steps * each // FOUR) as (_, part):
             first = part * FOUR
             value = Load(self.w.buffer, (across, first // each, first % each), Type(I32, FOUR))
             self.k.copy(self.ws.buffer, (first,), value)
+        for source, target in zip((ends.b, *ends.rows), (self.ends.b, *self.ends.rows), strict=True):
+            if target is not source:
+                with self.own_parts(self.s.conv.padded // FOUR) as (_, part):
+                    value = Load(source.buffer, (part * FOUR,), Type(source.buffer.type.dtype, FOUR))
+                    self.k.copy(target.buffer, (part * FOUR,), value)
         self.k.commit()
 
     def quantise_patch(self) -> None:
@@ -190,17 +208,22 @@ class _Context:
         parts = self.patch.rows * pairs
         elements = k.local("px", -(-parts // self.tile.threads), 2, channels)
         if parts % self.tile.threads:
-            with k.unroll("e", elements.buffer.shape[0].const) as e, k.unroll("f", 2) as f, k.unroll("c", channels) as c:
+            with (
+                k.unroll("e", elements.buffer.shape[0].const) as e,
+                k.unroll("f", 2) as f,
+                k.unroll("c", channels) as c,
+            ):
                 elements[e, f, c] = 0.0
         with self.own_parts(parts) as (e, part):
-            for f in range(2):
-                for c in range(channels):
-                    elements[e, Index((), f), Index((), c)] = self.element(c, part // pairs, part % pairs * 2 + f)
+            for column in range(2):
+                for channel in range(channels):
+                    value = self.element(channel, part // pairs, part % pairs * 2 + column)
+                    elements[e, Index((), column), Index((), channel)] = value
         with self.own_parts(parts) as (e, part):
-            for f in range(2):
-                bytes: list[Expr] = [k.let("v", self.quantised(elements[e, f, c])) for c in range(channels)]
+            for column in range(2):
+                bytes: list[Expr] = [k.let("v", self.quantised(elements[e, column, each])) for each in range(channels)]
                 word = word_of([*bytes, *[Const(0, Type(I32))] * (FOUR - channels)])
-                self.xs[part // pairs, part % pairs, f] = word
+                self.xs[part // pairs, part % pairs, column] = word
 
     def element(self, channel: int, row: Index, col: Index) -> Expr:
         """An element of the patch, zero beside the image."""
@@ -212,11 +235,14 @@ class _Context:
         return guarded(facts, Load(self.x.buffer, where, Type(F32)), 0.0)
 
     def quantised(self, value: Expr) -> Expr:
-        """The integer of a number, in the lowest byte."""
-        zero, least = self.s.fill, -128 if self.s.conv.x.dtype is DType.I8 else 0
-        ratio = value / Const(self.s.conv.image_scale, Type(F32))
-        kept = minimum(maximum(ratio, float(least - zero)), float(least + 255 - zero))
-        return bitcast(kept + Const(_WHOLE, Type(F32)), I32) + zero
+        """The integer of a number."""
+        scale, least = np.float32(self.s.conv.image_scale), -128 if self.s.conv.x.dtype is DType.I8 else 0
+        zero, divisor, inverse = (
+            Const(self.s.fill, Type(I32)),
+            *(Const(float(n), Type(F32)) for n in (scale, 1 / scale)),
+        )
+        whole = op("nearest_quotient_add", value, zero, divisor, inverse)
+        return minimum(maximum(whole, least), least + 255)
 
     def products(self) -> Tensor:
         """The sums of a thread's results."""
@@ -226,26 +252,26 @@ class _Context:
         with k.unroll("i", tile.own) as i, k.unroll("j", tile.n // N) as j, k.unroll("c", 4) as c:
             acc[i, j, c] = 0
 
-        def place(i: int, step: Index, pair: Index, position: Index) -> tuple[Index, Index]:
+        def place(line: int, step: Index, pair: Index, position: Index) -> tuple[Index, Index]:
             """Where a pair of an instruction lies that a position of a row reads."""
             row, col = (step, pair) if width == PAIRS else (step * (PAIRS // width) + pair // width, pair % width)
-            return (self.warp * tile.own + i) * down + row, position * right + col
+            return (self.warp * tile.own + line) * down + row, position * right + col
 
         with k.loop("d", self.patch.steps) as d:
-            for i in range(tile.own):
-                for j in range(tile.n // N):
-                    column = d * tile.n + j * N
-                    operands: list[Operand] = [(self.xs, (*place(i, d, t, g + 8 * half), 0)) for half in range(2)]
+            for line in range(tile.own):
+                for cell in range(tile.n // N):
+                    column = d * tile.n + cell * N
+                    operands: list[Operand] = [(self.xs, (*place(line, d, t, g + 8 * half), 0)) for half in range(2)]
                     operands += [(self.ws, ((column + g) * WORDS + t * 2,))]
-                    operands += [(acc, (Index((), i), Index((), j), Index((), c))) for c in range(4)]
+                    operands += [(acc, (Index((), line), Index((), cell), Index((), c))) for c in range(4)]
                     with k.instruction(unit.operation, operands), k.loop("e", WORDS) as e:
-                        for c in range(4):
-                            left = self.xs[*place(i, d, e // 2, g + c // 2 * 8), e % 2]
-                            weight = self.ws[(column + t * 2 + c % 2) * WORDS + e]
-                            acc[i, j, c] = unit.product(acc[i, j, c], left, weight)
+                        for sum in range(4):
+                            left = self.xs[*place(line, d, e // 2, g + sum // 2 * 8), e % 2]
+                            weight = self.ws[(column + t * 2 + sum % 2) * WORDS + e]
+                            acc[line, cell, sum] = unit.product(acc[line, cell, sum], left, weight)
         return acc
 
-    def store_results(self, acc: Tensor, ends: IntegerEnds) -> None:
+    def store_results(self, acc: Tensor) -> None:
         """Store four channels of a position at a time."""
         k, tile, (height, width) = self.k, self.tile, self.s.conv.extent
         image, across, down, right = self.block
@@ -256,5 +282,4 @@ class _Context:
             facts = [height - 1 - row] * (height % tile.rows > 0) + [width - 1 - col] * (width % M > 0)
             with k.when(*facts, *past_quads(self.s.conv, quad, tile.n)):
                 sums = [acc[i, j * 2 + b, half * 2 + e] for b in range(2) for e in range(2)]
-                store(ends, (image, row, col), quad, sums)
-
+                store(self.ends, (image, row, col), quad, sums)

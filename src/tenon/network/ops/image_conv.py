@@ -15,7 +15,6 @@ from tenon.network.graph.graph import Array, Value
 from tenon.network.graph.types import F32, ROW_MAJOR, DType, TensorType
 from tenon.network.ops.base import Case, Layouts, Site, Step, register
 from tenon.network.ops.integer_conv import IntegerConv
-from tenon.network.ops.integer_product import ADDED
 from tenon.network.ops.quantize import QuantizeLinear
 
 
@@ -39,9 +38,19 @@ class IntegerImageConv(IntegerConv):
         """The type of the image once it is quantised."""
         return TensorType(DType(self.image), x.dims)
 
-    def reference(self, x: Array, *rest: Array | None) -> Array:
-        scale, zero = np.float32(self.image_scale), np.array(self.x_zero, DType(self.image).numpy)
-        return super().reference(QuantizeLinear(self.image).reference(x, scale, zero), *rest)
+    def reference(
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None,
+        factors: Array | None,
+        shifts: Array | None = None,
+        r: Array | None = None,
+        own: Array | None = None,
+    ) -> Array:
+        scale, zero = np.array(self.image_scale, np.float32), np.array(self.x_zero, DType(self.image).numpy)
+        integers = QuantizeLinear(self.image).reference(x, scale, zero)
+        return super().reference(integers, w, b, factors, shifts, r, own)
 
     def quantised_site(self, site: Site) -> Site:
         """The site of the convolution alone, whose image is not in memory."""
@@ -98,7 +107,10 @@ class IntegerImageConv(IntegerConv):
                 image_scale=0.03,
                 image=to,
             )
-            x = rng.standard_normal((2 if label == "two" else 1, 3, *size)).astype(np.float32)
+            x: Array = rng.standard_normal((2 if label == "two" else 1, 3, *size)).astype(np.float32)
+            if label == "two":  # halves and numbers out of range
+                op, x = replace(op, image_scale=0.25), np.round(x * 8) / np.float32(8)
+                x[0, 0, 0, :4] = np.inf, -np.inf, 1e38, -1e38
             w = rng.integers(-127, 128, (20, 3, kernel, kernel), np.int8)
             b = rng.integers(-999, 999, 20, np.int32)
             factors = rng.uniform(0.0005, 0.002, 20).astype(np.float32)

@@ -82,6 +82,7 @@ class CudaC(DeviceC):
     reserved = tuple(_WORDS.split())
     function_names = frozenset(name for word in _FUNCTIONS.split() for name in (word, f"{word}f"))
     conversions = _CONVERSIONS
+    operations = DeviceC.operations | {"nearest_quotient_add"}
 
     def __init__(self) -> None:
         super().__init__()
