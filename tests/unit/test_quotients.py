@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from compiled import Library
 from interpret import interpret
 from lowered import make_site
+from tenon.machine import isa
 from tenon.machine.codegen.c.dialect import C
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.quantize import Quantize, quantize
@@ -89,6 +92,38 @@ def test_compiled(compiler: str, target: str, dtype: DType, tmp_path: Path) -> N
             library(kernel, [x, step, offset, y])
             (expected,) = op.evaluate([x, step, offset])
             np.testing.assert_array_equal(y, expected, err_msg=f"{scale}, {zero}")
+
+
+DEVICE = """\
+#include <math.h>
+#include <stdint.h>
+#define __fmaf_rn fmaf
+#define __float2int_rn (int32_t)lrintf
+static int32_t rounded(float a, int32_t b, float c, float r) {
+  %s
+}
+void quotients(int n, const float *x, float scale, int32_t added, int32_t *y) {
+  for (int i = 0; i < n; i++) y[i] = rounded(x[i], added, scale, 1 / scale);
+}
+"""
+
+
+def test_devices(tmp_path: Path) -> None:
+    """The body for CUDA, whose functions C has by other names."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("there is no gcc")
+    source, library = tmp_path / "quotients.c", tmp_path / "quotients.so"
+    source.write_text(DEVICE % isa.device_body("cuda", "nearest_quotient_add").format())
+    subprocess.run([gcc, "-O2", "-ffp-contract=off", "-shared", "-fPIC", source, "-o", library, "-lm"], check=True)
+    function = ctypes.CDLL(str(library)).quotients
+    for scale in SCALES:
+        x, y = numbers(scale), np.zeros(SIZE, np.int32)
+        function(SIZE, x.ctypes, ctypes.c_float(scale), 7, y.ctypes)
+        with np.errstate(all="ignore"):
+            exact = np.rint(x / np.float32(scale)).astype(np.float64)
+        expected = np.nan_to_num(np.clip(exact, -(2.0**30), 2.0**30), nan=-(2.0**30)) + 7
+        np.testing.assert_array_equal(y, expected, err_msg=str(scale))
 
 
 @pytest.mark.parametrize("lanes", [4, 16])

@@ -21,9 +21,13 @@ _SUMS = 64
 _REGISTERS, _OTHERS = 64 << 10, 56
 """Registers of a unit, and those of a thread besides its sums."""
 
-_ELEMENT, _PART, _RESULT, _PRODUCT = 18, 40, 14, 3
+_ELEMENT, _PART, _RESULT, _PRODUCT = 13, 40, 14, 3
 """Instructions of an element that is quantised, of a pair of words besides, of a result that is stored, and of an
 instruction of the matrix unit with its operands."""
+
+_APART = 3
+"""Cycles between the instructions of a warp that has its unit for itself: most wait for the one before.  By it a single
+image is cut into blocks of four rows, whose threads have few parts: the fastest ones on an H100 (bench/NOTES.md)."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,12 @@ class IntegerPatches(Algorithm):
         (s,), launch, space = problem, machine.launch, machine.space("shared")
         assert launch is not None
         c, most = paired(s), 0 if space is None else space.bytes
-        tiles = [PatchTile(rows, own, n) for rows, own, n in product((2, 4, 8, 16), (1, 2, 4), (16, 32, 64))]
+        n = next((n for n in (16, 32) if n >= s.padded), 64)  # of fewer, more blocks would quantise the same
+        tiles = [PatchTile(rows, own, n) for rows, own in product((2, 4, 8, 16), (1, 2, 4))]
         able = [
             tile
             for tile in tiles
-            if 64 <= tile.threads <= 256
-            and tile.sums <= _SUMS
-            and tile.n < 2 * max(16, s.padded)
-            and ImagePatch.of(c, tile).shared(tile) <= most
+            if 64 <= tile.threads <= 256 and tile.sums <= _SUMS and ImagePatch.of(c, tile).shared(tile) <= most
         ]
         return [cls(tile) for tile in sorted(able, key=lambda tile: cycles(s, tile, launch))[:count]]
 
@@ -94,7 +96,7 @@ def cycles(s: Conv, tile: PatchTile, launch: Launch) -> float:
     read = pairs * (2 * s.x.channels * _ELEMENT + _PART)
     products = patch.steps * tile.sums / 4 * _PRODUCT
     own = read + products + tile.sums * _RESULT
-    busy, alone = tile.threads / 32 * own / 4, DEVICE_LATENCY + own
+    busy, alone = tile.threads / 32 * own / 4, DEVICE_LATENCY + _APART * own
     full, rest = divmod(each, together)
     waves = [together] * full + [rest] * (rest > 0)
     return sum(max(busy * n, alone) + DEVICE_ENDS for n in waves) + DEVICE_LATENCY

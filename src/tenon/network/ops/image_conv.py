@@ -31,7 +31,7 @@ class IntegerImageConv(IntegerConv):
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
         x = inputs[0]
         if x is None or x.type.dtype is not F32 or not self.image_scale > 0:
-            raise ShapeError(f"{self.name}: {x} is no image of f32 that a scale of {self.image_scale} quantises")
+            raise ShapeError(f"{self.name}: {x} is not an image of f32 to be divided by a scale of {self.image_scale}")
         return super().infer([Value(x.name, self.quantised_type(x.type)), *inputs[1:]])
 
     def quantised_type(self, x: TensorType) -> TensorType:
