@@ -1,7 +1,8 @@
 """Pooling over windows of blocked images.
 
 Windows are clipped at the edges: positions whose windows are clipped in the same way form a segment with loops of its
-own, so that kernels have no bounds checks and images need no halo.
+own, so that kernels have no bounds checks and images need no halo.  On devices, whose work items would run these
+loops one after the other, maxima of bytes are computed by one loop, whose loads are guarded.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
-from tenon.machine.kernel_ir.build import Builder, Tensor, segments
+from tenon.machine.kernel_ir.build import Builder, Tensor, guarded, segments
 from tenon.machine.kernel_ir.index import Index, IndexLike
 from tenon.machine.kernel_ir.loops import (
     Const,
     Expr,
     Kernel,
+    Load,
     Type,
     bitcast,
     broadcast,
@@ -30,7 +32,7 @@ from tenon.machine.kernel_ir.loops import (
 from tenon.machine.kernels.epilogue import finish, finish_four
 from tenon.machine.kernels.fours import FOUR
 from tenon.machine.kernels.image import Epilogue, Image, identity
-from tenon.machine.kernels.integer_tiled import BYTES, byte_of, word_of
+from tenon.machine.kernels.integer_tiled import BYTES, byte_of, repeated, word_of
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
 from tenon.machine.kernels.rows import LONGEST, in_blocks
@@ -165,24 +167,57 @@ def _by_words(s: Pool) -> bool:
 
 
 def _words(k: Builder, s: Pool) -> None:
-    """A work item for each window of four channels of bytes."""
+    """A work item for each window of four channels of bytes.  Windows that reach past the image are computed as others
+    where that is a matter of what they load: then a device runs one loop, not one after the other."""
     x = k.param("x", *s.x.shape[:-1], 1, dtype=I32)
     y = k.param("y", *s.y.shape[:-1], 1, dtype=I32, out=True)
+    rows_of_all, cols_of_all = _whole(s.rows, s.x.h), _whole(s.cols, s.x.w)
+    parts, together = list(product(s.rows, s.cols)), False
+    if rows_of_all is not None and cols_of_all is not None and s.dilation == (1, 1):
+        parts, together = [(rows_of_all, cols_of_all)], True
     signed = s.x.dtype is DType.I8
     with k.loop("n", s.y.n, kind="parallel") as n, k.loop("b", s.y.blocks, kind="parallel") as b:
         p = _PoolContext(k, s, 1, x, None, (), y, n, b)
-        for rows, cols in product(s.rows, s.cols):
+        for rows, cols in parts:
             with k.loop("i", rows.count, kind="parallel") as i, k.loop("j", cols.count, kind="parallel") as j:
                 acc = k.local("a", FOUR, dtype=I32)
                 for lane in range(FOUR):
                     acc[lane] = lowest(s.x.dtype)
                 for ky, kx, sums in _taps(p, rows, cols, (i, j), acc, FOUR):
-                    row = i * rows.step + ky * s.dilation[0] + rows.start + s.x.top
-                    word = k.let("v", x[n, b, row, j * cols.step + kx * s.dilation[1] + cols.start + s.x.left, 0])
+                    row, col = (
+                        window * segment.step + tap * apart + segment.start
+                        for window, segment, tap, apart in zip((i, j), (rows, cols), (ky, kx), s.dilation, strict=True)
+                    )
+                    facts = [*_beside(rows, row, s.x.h), *_beside(cols, col, s.x.w)] if together else []
+                    element = Load(x.buffer, (n, b, row + s.x.top, col + s.x.left, Index()), Type(I32))
+                    word = k.let("v", guarded(tuple(facts), element, repeated(int(lowest(s.x.dtype)))))
                     for lane in range(FOUR):
                         sums[lane] = maximum(sums[lane], byte_of(word, lane, signed=signed))
                 at = n, b, i + rows.first + s.y.top, j + cols.first + s.y.left, 0
                 y[at] = word_of([acc[lane] for lane in range(FOUR)])
+
+
+def _whole(parts: Sequence[Segment], size: int) -> Segment | None:
+    """All windows along an axis of an image of so many elements as one segment, of which some reach past it; None where
+    some are none of its windows, cut off at the ends of the image."""
+    longest = max(parts, key=lambda segment: segment.most)
+    step = next((each.step for each in parts if each.count > 1), longest.step)
+    if longest.grow:
+        return None
+    whole = Segment(0, sum(each.count for each in parts), longest.start - longest.first * step, longest.taps, step)
+    for segment in parts:
+        for i in range(segment.count):
+            first = whole.start + (segment.first + i) * step
+            start, taps = segment.start + i * segment.step, segment.taps + i * segment.grow
+            if (max(0, first), min(size, first + whole.taps)) != (start, start + taps):
+                return None
+    return whole
+
+
+def _beside(segment: Segment, at: Index, size: int) -> list[Index]:
+    """Facts that are negative where an element of a window is not in the image."""
+    past = segment.start + (segment.count - 1) * segment.step + segment.taps > size
+    return [at] * (segment.start < 0) + [size - 1 - at] * past
 
 
 def _items(k: Builder, s: Pool, tensors: tuple[Tensor, Tensor | None, list[Tensor], Tensor]) -> None:
