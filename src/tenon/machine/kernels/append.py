@@ -21,9 +21,9 @@ def append(
     position = k.param("at", 1, dtype=I64)
     y = k.param("y", outer, extent, inner, dtype=dtype, out=True)
     with (
-        k.loop("o", outer, kind="parallel") as o,
         k.bind("at", cast(position[0], I64), (positions or extent) + 1) as at,
-        k.loop("i", count, (positions or extent) - at) as i,
+        k.loop("o", outer, kind="parallel") as o,
+        k.loop("i", count, (positions or extent) - at, kind="serial" if positions else "parallel") as i,
     ):
         row = (at + i) % extent if positions else at + i
         for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):

@@ -42,6 +42,9 @@ COLUMNS = 2 * LANES
 _BLOCK, _CAUSAL_BLOCK, _WHOLE = 256, 128, 384
 """Keys of a block, also where queries see some of them; most keys that are one block."""
 
+_DEALT = 16
+"""Neighbouring groups of keys that different threads copy, as only the first groups may be needed."""
+
 
 @dataclass(frozen=True)
 class PairedTile:
@@ -91,12 +94,16 @@ def rounded_words(s: HeadSizes, machine: Machine) -> Kernel:
         keys = k.param("wk", *key_words_shape(s), dtype=I32, out=True)
         values = [k.param("wv", *shape, dtype=I32, out=True) for shape in value_words_shapes(s)]
         (outer, inner), _ = deal(heads, whole or 1, threads=machine.threads)
+        dealt = next(n for n in range(min(_DEALT, whole), 0, -1) if whole % n == 0) if whole and s.past else 1
         with k.loop("h", heads, kind=outer) as h:
             for first, count, present, bounds in ((0, whole, COLUMNS, seen), (whole, min(rest, 1), rest, [])):
                 if not count:
                     continue
-                with k.loop("g", count, *bounds, kind=inner) as i:
-                    g = i + first
+                near = dealt if count == whole else 1
+                with ExitStack() as inside:
+                    own = inside.enter_context(k.loop("a", near, kind=inner))
+                    ends = [(bound - own + (near - 1)) // near for bound in bounds]
+                    g = inside.enter_context(k.loop("g", count // near, *ends)) * near + own + first
                     room = k.local("r", 1, COLUMNS, s.depth // 2, dtype=I32, space="stack")
                     with k.loop("j", present) as j:
                         rounded_row(k, x, (h, g * COLUMNS + j), room, (Index(), j))

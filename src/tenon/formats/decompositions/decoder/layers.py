@@ -214,9 +214,10 @@ class DecoderLayers:
         """x with what attention adds, and the caches ``past``, if any, with the new keys and values."""
         b, config, rope = self.builder, self.config, self.config.layers[i].rope
         q, k, v = self.projections(i, self.optional_norm(x, f"{i}.attention_norm"))
+        v = b.add("Transpose", v, perm=(0, 2, 1, 3))  # while queries and keys are turned
         if turn is not None and rope is not None:
             q, k = (self.rotated(y, turn, rope) for y in (q, k))
-        present = self._appended(past, [b.add("Transpose", new, perm=(0, 2, 1, 3)) for new in (k, v)])
+        present = self._appended(past, [b.add("Transpose", k, perm=(0, 2, 1, 3)), v])
         y = self._attend(q, present, window)
         y = b.add("Reshape", y, b.ints(0, 0, config.heads * config.depth))
         y = self.optional_norm(self.linear(y, f"{i}.attention_output"), f"{i}.attention_post_norm")
