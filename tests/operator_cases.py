@@ -35,6 +35,8 @@ OF_OTHER_MACHINES = {
     **{f"IntegerImageConv-{label}": "no kernel" for label in ("7x7", "3x3", "two")},
     "RoundRows-rows": "tiles of bf16",
     "RoundedMatMul-q4_0": "tiles of bf16",
+    "RoundedGate-q4_0": "tiles of bf16",
+    "RoundedNormalization-rows": "tiles of bf16",
 }
 """Cases of operators that passes make only for machines that lower them, with a part of the reason of all others."""
 

@@ -25,12 +25,19 @@ from tenon.machine.kernels.machine import Machine, for_precision
 from tenon.machine.proofs.bounds import prove
 from tenon.machine.targets import find
 from tenon.network.graph.dtype import Array
-from tenon.network.graph.graph import Value
+from tenon.network.graph.evaluate import evaluate
+from tenon.network.graph.graph import Graph, Value
 from tenon.network.graph.types import F32, I64, DType, TensorType
-from tenon.network.ops.block_product import random_blocks
+from tenon.network.ops.activation import Gelu, Swish
+from tenon.network.ops.block_product import BlockMatMul, BlockQuantize, random_blocks
 from tenon.network.ops.clipped import NeededExtent, NeededPositions
+from tenon.network.ops.elementwise import Pointwise
+from tenon.network.ops.normalize import RMSNormalization
+from tenon.network.ops.pointwise import Mul
 from tenon.network.ops.reach import Reach
-from tenon.network.ops.rounded_product import RoundedMatMul, RoundRows
+from tenon.network.ops.rounded_product import RoundedGate, RoundedMatMul, RoundedNormalization, RoundRows
+from tenon.network.passes import rounded_products as passes
+from tenon.network.passes.rounded_products import rounded_products
 
 BF16 = DType.BF16
 MACHINE = for_precision(find("x86-64-amx").machine, "bf16")
@@ -159,6 +166,109 @@ def test_products_are_added_to_an_operand(columns: int) -> None:
     np.testing.assert_allclose(got, op.reference(*arrays), rtol=0, atol=1e-4 * np.abs(got).max())
 
 
+@pytest.mark.parametrize("shape", [(1, 32, 96), (48, 576), (1, 16, 32)])
+def test_normalisation_rounds_its_results(shape: tuple[int, ...]) -> None:
+    """To the bits of both operators one after the other."""
+    rng = np.random.default_rng(3)
+    x, scale = (rng.normal(size=size).astype(np.float32) for size in (shape, shape[-1:]))
+    op = RoundedNormalization(1e-3)
+    (step,) = op.lower(make_site(op, (x, scale), MACHINE, (1,)))
+    assert prove(step.kernel) > 0
+    (normalised,) = run_lowered(RMSNormalization(-1, 1e-3), (x, scale), MACHINE, (1,))
+    (expected,) = run_lowered(RoundRows(), (normalised,), MACHINE)
+    for constant in ((1,), ()):
+        (got,) = run_lowered(op, (x, scale), MACHINE, constant)
+        np.testing.assert_array_equal(got, expected)
+
+
+GATES = [(32, 64, 64, 1), (48, 32, 4096, 1), (64, 96, 6240, 16), (544, 32, 3072, 1)]
+"""Rows, outputs, columns and threads: groups in one part, two and three, and rows in several."""
+
+
+@pytest.mark.parametrize("sizes", GATES)
+@pytest.mark.parametrize("activation", [Swish(), Gelu("tanh")])
+def test_gates_are_products_their_activation_and_rounding(
+    sizes: tuple[int, int, int, int], activation: Pointwise
+) -> None:
+    rows, outputs, columns, threads = sizes
+    machine = replace(MACHINE, threads=threads)
+    x, gate = operands(rows, outputs, columns, "q4_0")
+    up = np.roll(gate, 7, axis=0)
+    (rounded,) = run_lowered(RoundRows(), (x,), machine)
+    op = RoundedGate("q4_0", activation)
+    (step,) = op.lower(make_site(op, (rounded, gate, up), machine, (1, 2)))
+    assert prove(step.kernel) > 0
+    (got,) = run_lowered(op, (rounded, gate, up), machine, (1, 2))
+    products = [results("q4_0", x, weights)[None] for weights in (gate, up)]
+    (activated,) = run_lowered(activation, products[:1], MACHINE)
+    (expected,) = run_lowered(RoundRows(), (activated * products[1],), MACHINE)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_rows_of_gates_that_are_not_needed_are_left_out() -> None:
+    x, gate = operands(128, 64, 64, "q4_0")
+    (rounded,) = run_lowered(RoundRows(), (x,), MACHINE)
+    op = RoundedGate("q4_0")
+    (expected,) = run_lowered(op, (rounded, gate, gate), MACHINE, (1, 2))
+    site = make_site(op, (rounded, gate, gate), MACHINE, (1, 2))
+    for count in (0, 1, 3, 8):
+        cut = ProvedClipped(op, 3, (NeededPositions(0, 0, (NeededExtent(0),)),))
+        own = replace(site, inputs=(*site.inputs, TensorType(I64, ())), constants=(*site.constants, None))
+        got = of_site(cut, own, [rounded, gate, gate, np.array(count)])
+        np.testing.assert_array_equal(got.reshape(expected.shape)[:count], expected[:count])
+        assert "needed" in show(cut.lower(own)[-1].kernel)
+    value = Value("x", rounded_type := TensorType(BF16, (8, 2, 16, 32)))
+    assert op.reach([value, None, None], [rounded_type], 0) == (Reach(0), None, None)
+    assert op.reach([value, None, None], [rounded_type], 1) is None
+
+
+def gated_layer(rows: int, up: str = "q4_0", *, normalised: bool = False, several: bool = False) -> Graph:
+    """A gated layer of [1, rows, 64] behind a normalisation, whose second weights have the format ``up``; with
+    ``normalised`` and ``several`` the normalised rows and the activation are outputs, too."""
+    graph, rng = Graph("gated"), np.random.default_rng(5)
+
+    def product(x: Value, outputs: int, format: str) -> Value:
+        quantised = graph.add(BlockQuantize(), [x], [f"{x.name}{i}{len(graph)}" for i in range(3)]).outputs
+        weights = graph.constant("w", random_blocks(outputs, x.type.dims[-1], FORMATS[format]))
+        return graph.add(BlockMatMul(format), [*quantised, weights], [f"product{len(graph)}"]).output
+
+    scale = graph.constant("scale", rng.normal(size=64).astype(np.float32))
+    x = graph.add(RMSNormalization(), [graph.add_input("x", TensorType(F32, (1, rows, 64))), scale], ["n"]).output
+    gate = graph.add(Swish(), [product(x, 96, "q4_0")], ["activated"]).output
+    gated = graph.add(Mul(), [gate, product(x, 96, up)], ["gated"]).output
+    graph.outputs += [product(gated, 64, "q4_0"), *([x] if normalised else []), *([gate] if several else [])]
+    return graph
+
+
+WHOLE = ["RoundedNormalization", "RoundedGate", "RoundedMatMul"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "wanted"),
+    [
+        (gated_layer(48), WHOLE),
+        (gated_layer(40), ["RMSNormalization", "RoundRows", *["RoundedMatMul"] * 2, "Swish", "Mul", "RoundRows"]),
+        (gated_layer(48, "q8_0"), [WHOLE[0], *["RoundedMatMul"] * 2, "Swish", "Mul", "RoundRows"]),
+        (gated_layer(48, normalised=True), ["RMSNormalization", "RoundRows", "RoundedGate"]),
+        (gated_layer(48, several=True), [WHOLE[0], *["RoundedMatMul"] * 2, "Swish", "Mul", "RoundRows"]),
+    ],
+)
+def test_what_makes_rows_rounds_them_where_nothing_else_reads_them(
+    graph: Graph, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = graph.inputs[0].type.dims[1]
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, rows, 64)).astype(np.float32)}
+    apart = graph.copy()
+    assert rounded_products(lambda *_: True).run(graph, lambda line: None) == 3
+    assert sorted(node.op.name for node in graph) == sorted([*wanted, *["RoundedMatMul"] * (wanted != WHOLE)])
+    monkeypatch.setattr(passes, "_whole", lambda *_: None)
+    rounded_products(lambda *_: True).run(apart, lambda line: None)
+    assert sum(isinstance(node.op, RoundRows) for node in apart) == 2
+    after = evaluate(graph, feeds)
+    for name, values in evaluate(apart, feeds).items():
+        np.testing.assert_array_equal(after[name], values)
+
+
 def test_rows_that_are_not_needed_are_left_out() -> None:
     """The loop over pairs of tiles of rows ends behind those that a run has."""
     x, blocks = operands(128, 64, 64, "q4_0")
@@ -204,9 +314,9 @@ def test_language_models_read_prompts_in_bf16_where_that_is_asked_for() -> None:
         bundle = tenon.compile(file, target="x86-64-amx", context=128, precision=precision)
         one, many = ([call.kernel.name for call in each.calls] for each in (bundle.program, *bundle.more))
         assert any(name.startswith(wanted) for name in many)
-        assert (
-            sum(name.startswith("rounded_rows") for name in many) == (4 if precision == "bf16" else 0) * decoder.layers
-        )
+        kinds = {"rounded_rows": 1, "normalize": 2, "gated_tiles": 1, "block_tiles_bf16": 5}
+        for kind, count in kinds.items() if precision == "bf16" else []:
+            assert sum(name.startswith(kind) for name in many) == count * decoder.layers + (kind == "normalize")
         assert not any(name.startswith("block_tiles") for name in one)
 
 

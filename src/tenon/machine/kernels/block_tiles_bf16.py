@@ -10,6 +10,7 @@ Weights are unpacked in memory of the thread, some groups at a time of two panel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +22,10 @@ from tenon.machine.kernels.block_formats import GROUP
 from tenon.machine.kernels.block_packing import WORDS, BlockPacking, signed, unpacked_pair
 from tenon.machine.kernels.block_sums import HALF, BlockProduct, BlockWeights, packing
 from tenon.machine.kernels.block_tiles import LANES, ROWS, row_tiles
+from tenon.machine.kernels.image import Epilogue
 from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.rounded_rows import rounded_shape
 from tenon.machine.kernels.tile_blocks import TileRows, paired, tile_sums
 from tenon.network.graph.types import F32, I32, DType
 
@@ -53,31 +56,6 @@ def supported(s: BlockProduct, machine: Machine) -> bool:
     )
 
 
-def rounded_shape(rows: int, columns: int) -> tuple[int, int, int, int]:
-    """The extents of activations as ``rounded_rows`` writes them."""
-    return -(-rows // ROWS), columns // GROUP, ROWS, GROUP
-
-
-@lru_cache(maxsize=128)
-def rounded_rows(rows: int, columns: int) -> Kernel:
-    """Parameters: x f32 [rows, columns], and the same in bf16 [tiles of rows][groups][rows][32], zeros beyond the
-    rows."""
-    k = Builder(f"rounded_rows_{rows}x{columns}", f"[{rows}, {columns}] in bf16, {ROWS} rows side by side")
-    x = k.param("x", rows, columns)
-    y = k.param("y", *rounded_shape(rows, columns), dtype=DType.BF16, out=True)
-    for start, count, present in segments(rows, ROWS):
-        with k.loop("i", count, kind="parallel") as i, k.loop("g", columns // GROUP, kind="parallel") as group:
-            tile = i + start // ROWS
-            with k.loop("r", present) as r:
-                for half in range(GROUP // LANES):
-                    value = x.vec(LANES)[tile * ROWS + r, group * (GROUP // LANES) + half]
-                    y.vec(LANES)[tile, group, r, half] = cast(value, DType.BF16)
-            with k.loop("z", ROWS - present) as beyond, k.loop("h", GROUP // LANES) as part:
-                zero = cast(broadcast(Const(0.0, Type(F32)), LANES), DType.BF16)
-                y.vec(LANES)[tile, group, beyond + present, part] = zero
-    return k.done()
-
-
 @lru_cache(maxsize=128)
 def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) -> Kernel:
     """Parameters: the pairs of ``rounded_rows``, the arrays of ``BlockPacking.pack``, where ``added`` what products are
@@ -91,7 +69,7 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) 
     weights = BlockWeights.declared(k, s, p)
     before = k.param("b", s.rows, s.outputs) if added else None
     y = k.param("y", s.rows, s.outputs, out=True)
-    product = _Product(k, s, p, x, weights, before, y, machine)
+    product = _Product(k, s, p, x, before, y, machine)
     whole, rest = divmod(s.outputs, LANES)
     cut = [(first, count, across, LANES) for first, count, across in segments(whole, _ACROSS)]
     most = rows_of(s, machine.threads)
@@ -99,13 +77,53 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) 
         for start, times, rows in segments(s.rows, most):
             shared = "parallel" if s.rows % most == 0 and times > 1 else "serial"
             with k.loop("q", times, kind=shared) as turn, k.loop("j", count, kind="parallel") as j:
-                product.part(j * across + first, (across, stored), turn * rows + start, rows)
+                sources = tuple((weights, j * across + first + v) for v in range(across))
+                product.part(sources, stored, turn * rows + start, rows)
     return k.done()
 
 
-def rows_of(s: BlockProduct, threads: int) -> int:
-    """Rows that a thread multiplies by some panels, which others multiply by other rows: of equal parts of the rows
-    those whose panels are unpacked, multiplied, and whose rows are read in the least time."""
+def gates(s: BlockProduct) -> bool:
+    """Whether there is a kernel of two products and a function of both: for whole tiles of results."""
+    return s.rows % ROWS == 0 and s.outputs % GROUP == 0
+
+
+@lru_cache(maxsize=128)
+def gated_tiles_bf16(s: BlockProduct, machine: Machine, function: Epilogue) -> Kernel:
+    """A function of two products of the same rows, element by element.  Parameters: the pairs of ``rounded_rows``, the
+    arrays of ``BlockPacking.pack`` of both weights, ``gated_scratch``, and results as ``rounded_rows`` writes them.
+    """
+    p = packing(s.format, machine)
+    k = Builder(
+        f"gated_tiles_bf16_{s.format}_{s.rows}x{s.columns}x{s.outputs}",
+        f"[{s.rows}, {s.columns}] times twice {s.outputs} rows of weights in blocks ({s.format}), in bf16 and tiles",
+    )
+    x = k.param("x", row_tiles(s), s.groups, ROWS, PAIRS, dtype=DType.B2)
+    both = [BlockWeights.declared(k, s, p) for _ in range(2)]
+    scratch = [k.param("t", *shape, scratch=True) for shape in gated_scratch(s, machine)]
+    y = k.param("y", *rounded_shape(s.rows, s.outputs), dtype=DType.BF16, out=True)
+    rows = rows_of(s, machine.threads, halves=GROUP // LANES)
+    for start, times, count in segments(s.rows, rows):
+        shared = "parallel" if s.rows % rows == 0 and times > 1 else "serial"
+        with (
+            k.loop("q", times, kind=shared) as turn,
+            k.loop("j", s.outputs // GROUP, kind="parallel") as j,
+            k.loop("h", GROUP // LANES) as half,
+        ):
+            product = _Gated(k, s, p, x, None, y, machine, (j, half), scratch, function)
+            sources = tuple((weights, j * (GROUP // LANES) + half) for weights in both)
+            product.part(sources, LANES, turn * count + start, count)
+    return k.done()
+
+
+def gated_scratch(s: BlockProduct, machine: Machine) -> list[tuple[int, int]]:
+    """Memory of a thread for sums of some groups of both products: rows of 32 numbers."""
+    several = s.groups > groups_of(s)
+    return [(min(s.rows, rows_of(s, machine.threads, halves=GROUP // LANES)), 2 * LANES)] if several else []
+
+
+def rows_of(s: BlockProduct, threads: int, halves: int = 1) -> int:
+    """Rows that a thread multiplies by some panels, ``halves`` times two, which others multiply by other rows: of equal
+    parts of the rows those whose panels are unpacked, multiplied, and whose rows are read in the least time."""
     most = max(ROWS, _MOST // (groups_of(s) * GROUP * 2) // ROWS * ROWS)
     parts = [n for n in range(1, s.rows // ROWS + 1) if s.rows % (n * ROWS) == 0 and s.rows // n <= most]
     panels = -(-s.outputs // (_ACROSS * LANES))
@@ -113,7 +131,7 @@ def rows_of(s: BlockProduct, threads: int) -> int:
     def time(n: int) -> float:
         items, tiles = -(-n * panels // threads), s.rows / n / ROWS
         parted = -(-items // panels) + (items % panels > 0 and panels % items > 0)
-        return items * (tiles + _UNPACKING) + (_READING * tiles * parted if threads > 1 else 0)
+        return halves * items * (tiles + _UNPACKING) + (_READING * tiles * parted if threads > 1 else 0)
 
     return s.rows // min(parts, key=time) if parts else most
 
@@ -126,14 +144,20 @@ def groups_of(s: BlockProduct) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Panels:
-    """``across`` panels from ``first`` on, of the last of which so many outputs are ``stored``; their groups from
-    ``group`` on are unpacked in ``pairs`` [1][groups][panels][pairs][16]."""
+    """Panels, each of some weights, of the last of which so many outputs are ``stored``; their groups from ``group`` on
+    are unpacked in ``pairs`` [1][groups][panels][pairs][16].  ``first`` and ``last``: whether these are the
+    first groups and the last."""
 
-    first: Index
-    across: int
+    sources: tuple[tuple[BlockWeights, Index], ...]
     stored: int
     group: Index
     pairs: Tensor
+    first: bool
+    last: bool
+
+    @property
+    def across(self) -> int:
+        return len(self.sources)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,26 +166,30 @@ class _Product:
     s: BlockProduct
     p: BlockPacking
     x: Tensor
-    weights: BlockWeights
     before: Tensor | None
     y: Tensor
     machine: Machine
 
-    def part(self, panel: Index, width: tuple[int, int], top: Index, rows: int) -> None:
+    def part(self, sources: tuple[tuple[BlockWeights, Index], ...], stored: int, top: Index, rows: int) -> None:
         """The results of some panels for so many rows from ``top`` on: those of the first groups, to which those of
         others are added."""
-        k, s, n = self.k, self.s, groups_of(self.s)
-        pairs = k.local("c", 1, n, width[0], PAIRS, LANES, dtype=I32, space="stack")
-        for first, count in ((0, 1), (1, s.groups // n - 1)):
-            if count:
-                with k.loop("u", count) as part:
-                    own = _Panels(panel, *width, (part + first) * n, pairs)
+        k, n = self.k, groups_of(self.s)
+        pairs = k.local("c", 1, n, len(sources), PAIRS, LANES, dtype=I32, space="stack")
+        turns = self.s.groups // n
+        for first, end in self.cut(turns):
+            if end > first:
+                with k.loop("u", end - first) as part:
+                    own = _Panels(sources, stored, (part + first) * n, pairs, first == 0, end == turns)
                     self._unpack(own)
-                    self._rows(own, top, rows, added=first > 0)
+                    self._rows(own, top, rows)
         with k.instruction(END, ()):
             pass
 
-    def _rows(self, at: _Panels, top: Index, rows: int, *, added: bool) -> None:
+    def cut(self, turns: int) -> list[tuple[int, int]]:
+        """The turns that differ in what becomes of sums: the first of several, and the others."""
+        return [(0, 1), (1, turns)]
+
+    def _rows(self, at: _Panels, top: Index, rows: int) -> None:
         """The sums of all rows, by blocks of two tiles of rows, and of the tile that is in part beyond them."""
         whole, rest = divmod(rows, ROWS)
         cut = [(first, count, down, ROWS) for first, count, down in segments(whole, _DOWN)]
@@ -170,11 +198,11 @@ class _Product:
             with self.k.instruction(BEGIN, (), *block.shape):
                 pass
             with self.k.loop("i", count) as i:
-                self._block(at, block, top + (i * down + first) * ROWS, height, added=added)
+                self._block(at, block, (top, (i * down + first) * ROWS), height)
 
-    def _block(self, at: _Panels, block: TileBlock, row: Index, height: int, *, added: bool) -> None:
+    def _block(self, at: _Panels, block: TileBlock, rows: tuple[Index, Index], height: int) -> None:
         """The sums of a block, of whose last tile so many rows are stored."""
-        k, unit = self.k, self.machine.tiles(DType.BF16)
+        k, unit, row = self.k, self.machine.tiles(DType.BF16), rows[0] + rows[1]
         assert unit is not None
         sums = k.local("s", block.down, ROWS, at.across * LANES, space="stack")
         places = [(row // ROWS + i, Index()) for i in range(block.down)]
@@ -190,17 +218,19 @@ class _Product:
             tile_sums(k, unit, block, (left, at.pairs, Index()), places, (sums, ()))
         for i in range(block.down):
             with k.loop("r", height if i == block.down - 1 else ROWS) as r:
-                self._store(at, sums, (i, r), row + i * ROWS + r, added=added)
+                self.store(at, sums, (i, r), (rows[0], rows[1] + i * ROWS))
 
-    def _store(self, at: _Panels, sums: Tensor, of: tuple[int, Index], row: Index, *, added: bool) -> None:
-        y, lanes, before = self.y.vec(LANES), sums.vec(LANES), self.y if added else self.before
+    def store(self, at: _Panels, sums: Tensor, of: tuple[int, Index], rows: tuple[Index, Index]) -> None:
+        """What becomes of the sums of a row of tile ``of``, whose first row is that many behind the part's first."""
+        y, lanes, before = self.y.vec(LANES), sums.vec(LANES), self.before if at.first else self.y
+        row = rows[0] + rows[1] + of[1]
         if at.stored == LANES:
-            for v in range(at.across):
-                value, place = lanes[*of, v], (row, at.first + v)
+            for v, (_, panel) in enumerate(at.sources):
+                value, place = lanes[*of, v], (row, panel)
                 y[place] = value if before is None else before.vec(LANES)[place] + value
             return
         with self.k.loop("e", at.stored) as lane:
-            single, place = sums[*of, lane], (row, at.first * LANES + lane)
+            single, place = sums[*of, lane], (row, at.sources[0][1] * LANES + lane)
             self.y[place] = single if before is None else before[place] + single
 
     def _unpack(self, at: _Panels) -> None:
@@ -209,32 +239,59 @@ class _Product:
         each = f.span // GROUP
         with k.loop("b", groups_of(self.s) // each) as block, k.loop("g", each) as part:
             own = block * each + part
-            for v in range(at.across):
-                panel, group, in_file = at.first + v, at.group + own, at.group // each + block
-                scales = self.weights.scales(k, panel, in_file, group)
+            for v, (weights, panel) in enumerate(at.sources):
+                group, in_file = at.group + own, at.group // each + block
+                scales = weights.scales(k, panel, in_file, group)
                 for pair in range(WORDS // 2):
-                    words = unpacked_pair(self.p, self.weights.words(panel, group), pair)
+                    words = unpacked_pair(self.p, weights.words(panel, group), pair)
                     for i, word in enumerate(words):
                         number = 2 * pair + i
                         codes = k.let("c", bitcast(signed(word, self.p.offset), I32))
-                        values = [
-                            self._value(byte_of(codes, b), (panel, group, in_file), scales, number) for b in range(4)
-                        ]
+                        place = panel, group, in_file
+                        values = [self._value(weights, byte_of(codes, b), place, scales, number) for b in range(4)]
                         for half in (0, 1):
                             line = at.pairs.vec(LANES)
                             line[0, own, v, 2 * number + half, 0] = paired(*values[2 * half : 2 * half + 2])
 
-    def _value(self, code: Expr, of: tuple[Index, Index, Index], scales: list[Expr], word: int) -> Expr:
+    def _value(
+        self, weights: BlockWeights, code: Expr, of: tuple[Index, Index, Index], scales: list[Expr], word: int
+    ) -> Expr:
         """Weights by their codes, from a word of a group."""
         panel, group, block = of
         half = word // (WORDS // 2)
-        if self.weights.zero is not None:
-            code = code - cast(self.weights.part(self.weights.zero, panel, block), I32)
+        if weights.zero is not None:
+            code = code - cast(weights.part(weights.zero, panel, block), I32)
         value, whole = cast(code, F32), None
-        if self.weights.fine is not None and self.s.weights.fine == HALF:
-            fine = self.weights.part(self.weights.fine, panel, group * 2 + half)
+        if weights.fine is not None and self.s.weights.fine == HALF:
+            fine = weights.part(weights.fine, panel, group * 2 + half)
             value = value * cast(cast(fine, I32), F32)
         if self.s.weights.shifts:
             one = broadcast(Const(1.0, Type(F32)), LANES)
             whole = one if len(scales) == 2 else cast(scales[2 + half], F32)
-        return self.weights.term(value, scales, whole)
+        return weights.term(value, scales, whole)
+
+
+@dataclass(frozen=True, eq=False)
+class _Gated(_Product):
+    """Two products of the same outputs, half a group of them.  Sums of some groups are added up in ``scratch``, [rows
+    of the part][32], before the ``function`` of both is stored at ``place``, (group, half)."""
+
+    place: tuple[Index, Index]
+    scratch: Sequence[Tensor]
+    function: Epilogue
+
+    def cut(self, turns: int) -> list[tuple[int, int]]:
+        return [(0, 1)] if turns == 1 else [(0, 1), (1, turns - 1), (turns - 1, turns)]
+
+    def store(self, at: _Panels, sums: Tensor, of: tuple[int, Index], rows: tuple[Index, Index]) -> None:
+        lanes, waiting = sums.vec(LANES), [each.vec(LANES) for each in self.scratch]
+        values = [lanes[*of, v] for v in range(at.across)]
+        if not at.first:
+            values = [waiting[0][rows[1] + of[1], v] + value for v, value in enumerate(values)]
+        if at.last:
+            group, half = self.place
+            result = self.function(*(self.k.let("v", value) for value in values))
+            self.y.vec(LANES)[(rows[0] + rows[1]) // ROWS, group, of[1], half] = cast(result, DType.BF16)
+            return
+        for v, value in enumerate(values):
+            waiting[0][rows[1] + of[1], v] = value

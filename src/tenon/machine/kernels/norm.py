@@ -11,12 +11,13 @@ from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, Tensor, lane_segments
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Expr, Kernel, op
+from tenon.machine.kernel_ir.loops import Expr, Kernel, cast, op
 from tenon.machine.kernels import math
 from tenon.machine.kernels.group_rows import GroupRow, by_groups, threads_of
 from tenon.machine.kernels.image import Image
 from tenon.machine.kernels.machine import Machine
 from tenon.machine.kernels.parallel import deal
+from tenon.machine.kernels.rounded_rows import rounded_place, rounded_shape
 from tenon.machine.kernels.rows import CHAINS, each, joined, partial, plane_in_blocks, total
 from tenon.machine.kernels.storage_types import loaded, stored
 from tenon.network.graph.types import F32, DType
@@ -28,7 +29,8 @@ class Rows:
 
     Scale and bias are [channels, n] when ``elementwise``, else [channels].  ``statistics`` adds two outputs
     [outer, channels]: the mean, and the inverse of the standard deviation.  ``centred``: means are subtracted, else
-    rows are divided by their root mean square.
+    rows are divided by their root mean square.  ``packed``: results of whole tiles of rows are in bf16, as
+    ``kernels.rounded_rows`` writes them.
     """
 
     outer: int
@@ -40,6 +42,7 @@ class Rows:
     statistics: bool = False
     dtype: DType = F32
     centred: bool = True
+    packed: bool = False
 
     @property
     def about(self) -> str:
@@ -52,7 +55,10 @@ def _parameters(k: Builder, s: Rows) -> tuple[Tensor, list[Tensor], Tensor, list
     """x, scale and bias if there is one, y, and mean and inverse deviation with ``statistics``."""
     x = k.param("x", s.outer, s.channels, s.n, dtype=s.dtype)
     weights = [k.param(w, s.channels, s.n if s.elementwise else 1) for w in ("s", "b")[: 1 + s.bias]]
-    y = k.param("y", s.outer, s.channels, s.n, dtype=s.dtype, out=True)
+    if s.packed:
+        y = k.param("y", *rounded_shape(s.outer, s.n), dtype=DType.BF16, out=True)
+    else:
+        y = k.param("y", s.outer, s.channels, s.n, dtype=s.dtype, out=True)
     return x, weights, y, [k.param(name, s.outer, s.channels, out=True) for name in ("mean", "inv") if s.statistics]
 
 
@@ -62,7 +68,7 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
     if by_groups(machine, s.outer * s.channels, s.n):
         return _rows_in_groups(s, machine)
     k = Builder(
-        f"normalize_{s.outer}x{s.channels}x{s.n}",
+        f"normalize_{s.outer}x{s.channels}x{s.n}{'_rounded' * s.packed}",
         f"Rows {s.about}",
     )
     x, weights, y, noted = _parameters(k, s)
@@ -93,7 +99,10 @@ def normalize_rows(s: Rows, machine: Machine) -> Kernel:
         def finish(at: Index, lanes: int) -> None:
             value = less(element(at, lanes)) * inverse * weight(weights[0], at, lanes)
             value = value + weight(weights[1], at, lanes) if s.bias else value
-            y.vec(lanes)[o, c, at // lanes] = stored(value, s.dtype)
+            if s.packed:
+                y.vec(lanes)[rounded_place(o, at, lanes)] = cast(value, DType.BF16)
+            else:
+                y.vec(lanes)[o, c, at // lanes] = stored(value, s.dtype)
 
         each(k, s.n, machine.lanes, finish)
     return k.done()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from tenon.machine.kernels.block_tiles import ROWS
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
+from tenon.network.ops.activation import Gelu, Swish
+from tenon.network.ops.base import Operator
 from tenon.network.ops.block_product import BlockMatMul, BlockQuantize
-from tenon.network.ops.pointwise import Add
-from tenon.network.ops.rounded_product import RoundedMatMul, RoundRows
+from tenon.network.ops.normalize import RMSNormalization
+from tenon.network.ops.pointwise import Add, Mul
+from tenon.network.ops.rounded_product import RoundedGate, RoundedMatMul, RoundedNormalization, RoundRows
 from tenon.network.passes.base import Log, Pass, drop_dead
 
 Chosen = Callable[[str, int, int, int], bool]
@@ -39,6 +44,10 @@ def rounded_products(chosen: Chosen) -> Pass:
             drop_dead(graph, node)
             _add(graph, names, y)
             count += 1
+        for value in rounded.values():
+            rounding = value.producer
+            if rounding is not None and not _gate(graph, names, rounding):
+                _normalise(graph, names, rounding)
         return count
 
     return Pass("rounded products", run, level=0, ensures="products of many rows by weights in blocks are in bf16")
@@ -56,6 +65,61 @@ def _add(graph: Graph, names: Names, y: Value) -> None:
     (total,) = graph.add(product.op, (*product.inputs, before), name, node.origin, before=node).outputs
     total.name, node.output.name = node.output.name, total.name
     graph.replace(node.output, total)
+    drop_dead(graph, node)
+
+
+def _whole(graph: Graph, node: Node) -> Node | None:
+    """What computes the rows that a node rounds, if nothing else reads them, and they are whole tiles."""
+    x = node.input(0)
+    alone = len(x.uses) == 1 and not graph.is_output(x) and math.prod(x.type.dims[:-1]) % ROWS == 0
+    return x.producer if alone else None
+
+
+def _normalise(graph: Graph, names: Names, node: Node) -> None:
+    """Let a normalisation round its results, if they are what a node rounds."""
+    source = _whole(graph, node)
+    if source is None or not isinstance(source.op, RMSNormalization):
+        return
+    x, scale = source.input(0), source.input(1)
+    if source.op.axis % x.type.rank == x.type.rank - 1 and scale.type.dims == x.type.dims[-1:]:
+        _replace(graph, names, node, RoundedNormalization(source.op.epsilon), [x, scale])
+
+
+def _gate(graph: Graph, names: Names, node: Node) -> bool:
+    """Let two products and their activation round their results, if they are what a node rounds."""
+    source = _whole(graph, node)
+    if source is None or not isinstance(source.op, Mul):
+        return False
+    for activated, up in ((source.input(0), source.input(1)), (source.input(1), source.input(0))):
+        activation = activated.producer
+        if activation is None or not isinstance(activation.op, Swish | Gelu) or not _read_once(graph, activated):
+            continue
+        one, other = _product(graph, activation.input(0)), _product(graph, up)
+        if one is None or other is None or not isinstance(one.op, RoundedMatMul) or one.op != other.op:
+            continue
+        if one.input(0) is other.input(0) and one.input(1).type == other.input(1).type:
+            inputs = [one.input(0), one.input(1), other.input(1)]
+            _replace(graph, names, node, RoundedGate(one.op.format, activation.op), inputs)
+            return True
+    return False
+
+
+def _product(graph: Graph, value: Value) -> Node | None:
+    """The product in bf16, added to nothing, that a value is, if it is read once."""
+    node = value.producer
+    plain = node is not None and isinstance(node.op, RoundedMatMul) and len(node.inputs) == 2
+    return node if plain and _read_once(graph, value) else None
+
+
+def _read_once(graph: Graph, value: Value) -> bool:
+    return len(value.uses) == 1 and not graph.is_output(value)
+
+
+def _replace(graph: Graph, names: Names, node: Node, op: Operator, inputs: list[Value]) -> None:
+    """``op`` of the inputs in place of a node, and of what only it reads."""
+    (y,) = graph.add(op, inputs, [names.fresh(f"{node.output.name}_whole")], node.origin, before=node).outputs
+    y.name, node.output.name = node.output.name, y.name
+    graph.replace(node.output, y)
     drop_dead(graph, node)
 
 
