@@ -65,6 +65,12 @@ def patches() -> Conv:
     return Conv(x, y, (7, 7), (2, 2), top=3, left=3, weights=DType.BF16)
 
 
+def planes() -> Conv:
+    """An image of f32 that the convolution quantises."""
+    x, y = Image(1, 3, 16, 16, 4, dtype=DType.I8), Image(1, 32, 8, 8, 4, dtype=DType.I8)
+    return Conv(x, y, (7, 7), (2, 2), top=3, left=3, weights=DType.I8, image_scale=0.1)
+
+
 def tiles() -> Conv:
     x, y = (Image(1, n, 7, 5, 32, dtype=DType.BF16) for n in (64, 96))
     return Conv(x, y, (3, 3), top=1, left=1, weights=DType.BF16)
@@ -126,6 +132,7 @@ PROBLEMS: dict[str, Problem] = {
     "outer-matrices": (rows(),),
     "outer-factors": (matrices(F32),),
     **dict.fromkeys(("integer-tiled", "integer-staged", "integer-warpgroups"), integers((6, 6))),
+    "integer-patches": (planes(),),
     "integer-vector": integers((1, 1), kernel=1),
     **dict.fromkeys(("integer-depthwise", "integer-depthwise-items"), integers((6, 6), depthwise=True)),
     **dict.fromkeys(("dots", "pairs", "pairs-winograd", "scalar"), integers((6, 6), paired=True)),
@@ -140,7 +147,7 @@ UNITS = {
     "tensor-warpgroups": (WGMMA_F16,),
     **dict.fromkeys(("tensor-staged", "separable-staged"), (MMA_F16_K16,)),
     "integer-warpgroups": (DOT4, DOT4_SIGNED, WGMMA_I8),
-    **dict.fromkeys(("integer-staged", "integer-separable"), (DOT4, DOT4_SIGNED, MMA_I8_K32)),
+    **dict.fromkeys(("integer-staged", "integer-separable", "integer-patches"), (DOT4, DOT4_SIGNED, MMA_I8_K32)),
     "matrix-tiled": (MATRIX_F16,),
     **dict.fromkeys(("integer-tiled", "integer-vector"), (DOT4, DOT4_SIGNED)),
     "product-blocks": (*MACHINE.products, MMLA, MMLA_SIGNED),
