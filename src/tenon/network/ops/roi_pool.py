@@ -34,7 +34,12 @@ def _steps(d: PooledRegions, average: bool) -> list[Step]:
 
 def _away(x: float) -> float:
     """C's round: halves away from zero."""
-    return math.copysign(math.floor(abs(x) + 0.5), x)
+    return math.copysign(float(np.floor(abs(x) + 0.5)), x)
+
+
+def _within(x: float, most: int) -> int:
+    """The whole number between 0 and ``most`` that is nearest; 0 for NaN, as in compiled code."""
+    return 0 if math.isnan(x) else int(min(max(x, 0), most))
 
 
 def _bins(low: np.float32, size: np.float32, count: int, extent: int, whole: bool) -> list[tuple[int, int]]:
@@ -43,7 +48,7 @@ def _bins(low: np.float32, size: np.float32, count: int, extent: int, whole: boo
     for i in range(count):
         begin, end = size * np.float32(i), size * np.float32(i + 1)
         a, b = (np.floor(begin) + low, np.ceil(end) + low) if whole else (np.floor(begin + low), np.ceil(end + low))
-        bins.append((int(np.clip(a, 0, extent)), int(np.clip(b, 0, extent))))
+        bins.append((_within(a, extent), _within(b, extent)))
     return bins
 
 
@@ -90,10 +95,10 @@ class MaxRoiPool(_RegionPool):
         d, y = self.prepared(x, regions)
         for r, region in enumerate(regions):
             corner = [np.float32(_away(float(v * np.float32(d.scale)))) for v in region[1:]]
-            size = [max(corner[2 + i] - corner[i] + 1, np.float32(1)) for i in range(2)]
+            size = [max(np.float32(1), corner[2 + i] - corner[i] + 1) for i in range(2)]
             columns = _bins(corner[0], np.float32(size[0] / np.float32(d.columns)), d.columns, d.width, True)
             rows = _bins(corner[1], np.float32(size[1] / np.float32(d.rows)), d.rows, d.height, True)
-            image = x[min(max(int(region[0]), 0), d.items - 1)]
+            image = x[_within(region[0], d.items - 1)]
             for v, (top, bottom) in enumerate(rows):
                 for u, (left, right) in enumerate(columns):
                     if top < bottom and left < right:
@@ -139,10 +144,10 @@ class PsRoiPool(_RegionPool):
         for r, region in enumerate(regions):
             first = [np.float32(_away(float(v))) * scale for v in region[1:3]]
             last = [(np.float32(_away(float(v))) + 1) * scale for v in region[3:5]]
-            size = [max(b - a, least) / np.float32(d.group) for a, b in zip(first, last, strict=True)]
+            size = [max(least, b - a) / np.float32(d.group) for a, b in zip(first, last, strict=True)]
             columns = _bins(first[0], size[0], d.group, d.width, False)
             rows = _bins(first[1], size[1], d.group, d.height, False)
-            image = x[min(max(int(region[0]), 0), d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
+            image = x[_within(region[0], d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
             for v, (top, bottom) in enumerate(rows):
                 for u, (left, right) in enumerate(columns):
                     if top < bottom and left < right:
@@ -183,7 +188,7 @@ class PsRoiAlign(_RegionPool):
         d, y = self.prepared(x, regions)
         for r, region in enumerate(regions):
             across, down = (self._points(region[i : i + 3 : 2], extent) for i, extent in ((1, d.width), (2, d.height)))
-            image = x[min(max(int(region[0]), 0), d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
+            image = x[_within(region[0], d.items - 1)].reshape(d.outputs, d.group, d.group, d.height, d.width)
             y[r] = np.einsum("cvuhw,vh,uw->cvu", image, down, across) / self.sample_num**2
         return y
 
