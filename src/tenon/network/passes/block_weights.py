@@ -20,7 +20,7 @@ from tenon.network.graph.writer import Names
 from tenon.network.ops.expert_product import ExpertMatMul
 from tenon.network.ops.matmul import Gemm, MatMul
 from tenon.network.ops.slice_gather import Gather
-from tenon.network.passes.base import Log, Pass, make
+from tenon.network.passes.base import Log, Pass, make, substitute
 from tenon.network.passes.validate import random_inputs
 from tenon.network.passes.weight_format import StoredWeights, check_one_size
 
@@ -187,9 +187,7 @@ class _BlockWriter:
         return self.graph.add(make(type, **attributes), inputs, [name], node.origin, before=node).output
 
     def _replace(self, node: Node, value: Value) -> None:
-        old = node.output
-        value.name, old.name = old.name, value.name
-        self.graph.replace(old, value)
+        substitute(self.graph, node.output, value, fresh=True)
         self.graph.remove(node)
 
 

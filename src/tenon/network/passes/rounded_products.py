@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tenon.machine.kernels.block_tiles import ROWS
-from tenon.network.graph.graph import Graph, Node, Value
+from tenon.network.graph.graph import Graph, Node, Operation, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.activation import Gelu, Swish
-from tenon.network.ops.base import Operator
 from tenon.network.ops.block_product import BlockMatMul, BlockQuantize
 from tenon.network.ops.normalize import RMSNormalization
 from tenon.network.ops.pointwise import Add, Mul
 from tenon.network.ops.rounded_product import RoundedGate, RoundedMatMul, RoundedNormalization, RoundRows
-from tenon.network.passes.base import Log, Pass, drop_dead
+from tenon.network.passes.base import Log, Pass, drop_dead, substitute
+from tenon.network.passes.patterns import sole_reader
 
 Chosen = Callable[[str, int, int, int], bool]
 """f(format, rows, columns, outputs): whether a product is computed in bf16."""
@@ -37,12 +37,7 @@ def rounded_products(chosen: Chosen) -> Pass:
                 name = [names.fresh(f"{x.name}_rounded")]
                 rounded[x] = graph.add(RoundRows(), [x], name, node.origin, before=node).output
             op = RoundedMatMul(node.op.format, tuple(rows))
-            name = [names.fresh(f"{node.output.name}_product")]
-            (y,) = graph.add(op, [rounded[x], weights], name, node.origin, before=node).outputs
-            y.name, node.output.name = node.output.name, y.name
-            graph.replace(node.output, y)
-            drop_dead(graph, node)
-            _add(graph, names, y)
+            _add(graph, names, _replace(graph, names, node, op, [rounded[x], weights]))
             count += 1
         for value in rounded.values():
             rounding = value.producer
@@ -55,24 +50,18 @@ def rounded_products(chosen: Chosen) -> Pass:
 
 def _add(graph: Graph, names: Names, y: Value) -> None:
     """Let a product be added to the sum that it is a term of, where nothing else reads it."""
-    product, node = y.producer, y.uses[0] if len(y.uses) == 1 else None
-    if product is None or node is None or graph.is_output(y) or not isinstance(node.op, Add):
+    product, node = y.producer, y.uses[0] if sole_reader(y, graph) else None
+    if product is None or node is None or not isinstance(node.op, Add):
         return
     before = node.input(1) if node.input(0) is y else node.input(0)
-    if before.type != y.type:
-        return
-    name = [names.fresh(f"{node.output.name}_sum")]
-    (total,) = graph.add(product.op, (*product.inputs, before), name, node.origin, before=node).outputs
-    total.name, node.output.name = node.output.name, total.name
-    graph.replace(node.output, total)
-    drop_dead(graph, node)
+    if before.type == y.type:
+        _replace(graph, names, node, product.op, [*product.inputs, before])
 
 
 def _whole(graph: Graph, node: Node) -> Node | None:
-    """What computes the rows that a node rounds, if nothing else reads them, and they are whole tiles."""
+    """The producer of the rows that a node rounds, if nothing else reads them, and they are whole tiles."""
     x = node.input(0)
-    alone = len(x.uses) == 1 and not graph.is_output(x) and math.prod(x.type.dims[:-1]) % ROWS == 0
-    return x.producer if alone else None
+    return x.producer if sole_reader(x, graph) and math.prod(x.type.dims[:-1]) % ROWS == 0 else None
 
 
 def _normalise(graph: Graph, names: Names, node: Node) -> None:
@@ -92,7 +81,7 @@ def _gate(graph: Graph, names: Names, node: Node) -> bool:
         return False
     for activated, up in ((source.input(0), source.input(1)), (source.input(1), source.input(0))):
         activation = activated.producer
-        if activation is None or not isinstance(activation.op, Swish | Gelu) or not _read_once(graph, activated):
+        if activation is None or not isinstance(activation.op, Swish | Gelu) or not sole_reader(activated, graph):
             continue
         one, other = _product(graph, activation.input(0)), _product(graph, up)
         if one is None or other is None or not isinstance(one.op, RoundedMatMul) or one.op != other.op:
@@ -108,19 +97,15 @@ def _product(graph: Graph, value: Value) -> Node | None:
     """The product in bf16, added to nothing, that a value is, if it is read once."""
     node = value.producer
     plain = node is not None and isinstance(node.op, RoundedMatMul) and len(node.inputs) == 2
-    return node if plain and _read_once(graph, value) else None
+    return node if plain and sole_reader(value, graph) else None
 
 
-def _read_once(graph: Graph, value: Value) -> bool:
-    return len(value.uses) == 1 and not graph.is_output(value)
-
-
-def _replace(graph: Graph, names: Names, node: Node, op: Operator, inputs: list[Value]) -> None:
-    """``op`` of the inputs in place of a node, and of what only it reads."""
-    (y,) = graph.add(op, inputs, [names.fresh(f"{node.output.name}_whole")], node.origin, before=node).outputs
-    y.name, node.output.name = node.output.name, y.name
-    graph.replace(node.output, y)
+def _replace(graph: Graph, names: Names, node: Node, op: Operation, inputs: Sequence[Value | None]) -> Value:
+    """The result of ``op``, which takes the place and the name of a node's; what only that node read is removed."""
+    y = graph.add(op, inputs, [names.fresh(f"{node.output.name}_rounded")], node.origin, before=node).output
+    substitute(graph, node.output, y, fresh=True)
     drop_dead(graph, node)
+    return y
 
 
 def _source(node: Node) -> Value | None:

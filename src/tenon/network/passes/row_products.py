@@ -10,7 +10,7 @@ from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.writer import Names
 from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.move import Transpose
-from tenon.network.passes.base import Log, Pass
+from tenon.network.passes.base import Log, Pass, substitute
 
 
 def multiply_columns(graph: Graph, log: Log) -> int:
@@ -49,9 +49,7 @@ def _exchange(graph: Graph, node: Node, matrix: Value) -> None:
         return graph.add(op, inputs, [names.fresh(f"{node.output.name}_column")], node.origin, before=node).output
 
     result = add(swap, add(MatMul(), matrix, add(swap, node.input(0))))
-    old = node.output
-    result.name, old.name = old.name, result.name
-    graph.replace(old, result)
+    substitute(graph, node.output, result, fresh=True)
     graph.remove(node)
     graph.prune()
 
