@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import numpy as np
-
 from tenon.machine.kernels.machine import Machine
 from tenon.network.graph.graph import Node
 from tenon.network.graph.types import F32
@@ -16,6 +14,7 @@ from tenon.network.ops.integer_conv import IntegerConv
 from tenon.network.ops.integer_product import ADDED
 from tenon.network.ops.quantize import QuantizeLinear
 from tenon.network.passes.base import Match, Result, Rule
+from tenon.network.passes.integers.operands import grid_of
 from tenon.network.passes.patterns import IsOp
 
 
@@ -44,11 +43,9 @@ def quantised_images(machine: Machine) -> list[Rule]:
 
 def _numbers(node: Node) -> tuple[float, int] | None:
     """The scale and the zero point of a QuantizeLinear of f32 that rounds halves to even, by one known number each."""
-    if type(node.op) is not QuantizeLinear or node.op.ties != "even" or node.input(0).type.dtype is not F32:
+    if type(node.op) is not QuantizeLinear or node.op.ties != "even":
         return None
-    scale, zero = (None if v is None else v.data for v in (*node.inputs[1:], None)[:2])
-    if scale is None or scale.dtype != np.float32 or scale.size != 1 or (zero is None) != (len(node.inputs) < 3):
+    if any(node.input(i).type.dtype is not F32 for i in (0, 1)):
         return None
-    point = 0 if zero is None else int(zero.reshape(-1)[0]) if zero.size == 1 else None
-    number = float(scale.reshape(-1)[0])
-    return None if point is None or not 0 < number < np.inf else (number, point)
+    grid = grid_of(node)
+    return None if isinstance(grid, str) else (1.0 if grid.steps else grid.scale, grid.zero)

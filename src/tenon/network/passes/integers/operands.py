@@ -63,7 +63,10 @@ def grid_of(node: Node) -> TensorGrid | str:
         return "it has a scale per channel"
     if stored.type.dtype not in ACTIVATIONS:
         return f"integers of {stored.type.dtype} are not supported"
-    step, offset = float(np.float32(scale.reshape(-1)[0])), 0 if zero is None or zero.data is None else int(zero.data)
+    step, offset = (
+        float(np.float32(scale.reshape(-1)[0])),
+        0 if zero is None or zero.data is None else int(zero.data.reshape(-1)[0]),
+    )
     if not np.isfinite(step) or step <= 0:
         return "its scale is not a positive number"
     known = stored.type.quant
