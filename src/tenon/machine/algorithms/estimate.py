@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels import lane_products, word_products
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.machine import Machine
@@ -147,6 +148,23 @@ DEVICE_BYTES = 24
 
 DEVICE_LATENCY, DEVICE_BARRIER, DEVICE_ENDS, DEVICE_LAUNCH = 600, 40, 1200, 2000
 """Cycles until memory answers, of a barrier, of what follows the sums, and of one more launch."""
+
+DEVICE_REGISTERS = 64 << 10
+"""Registers of a unit of a device."""
+
+
+def fitting(launch: Launch, threads: int, registers: int) -> int:
+    """Blocks of so many threads, with as many registers each, that a unit of a device can run at the same time."""
+    return min(launch.resident // threads, DEVICE_REGISTERS // (threads * registers))
+
+
+def waves(launch: Launch, blocks: int, most: int) -> list[int]:
+    """Blocks that run at the same time, at ``most`` so many, on the unit of a device that has the most of ``blocks``:
+    one number for each time."""
+    each = -(-blocks // launch.units)
+    together = max(1, min(each, most))
+    full, rest = divmod(each, together)
+    return [together] * full + [rest] * (rest > 0)
 
 
 @dataclass(frozen=True)

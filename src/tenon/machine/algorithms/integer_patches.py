@@ -8,18 +8,20 @@ from itertools import product
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Algorithm, Cost, Input, Limits, Output, Problem, Stage, Step, Weights
-from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY
+from tenon.machine.algorithms.estimate import DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY, fitting, waves
 from tenon.machine.algorithms.integer_tiled import described
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.integer_patches import ImagePatch, PatchTile, integer_patches, pack, paired, supported
+from tenon.machine.kernels.integer_staged import WORDS
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.tensor_staged import M
 
 _SUMS = 64
 """Most sums of a thread."""
 
-_REGISTERS, _OTHERS = 64 << 10, 56
-"""Registers of a unit, and those of a thread besides its sums."""
+_OTHERS = 56
+"""Registers of a thread besides its sums."""
 
 _ELEMENT, _PART, _RESULT, _PRODUCT = 13, 40, 14, 3
 """Instructions of an element that is quantised, of a pair of words besides, of a result that is stored, and of an
@@ -74,7 +76,7 @@ class IntegerPatches(Algorithm):
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         (s,), tile = problem, self.tile
         assert machine.launch is not None
-        words = ImagePatch.of(paired(s), tile).steps * 8 * -(-s.padded // tile.n) * tile.n
+        words = ImagePatch.of(paired(s), tile).steps * WORDS * -(-s.padded // tile.n) * tile.n
         return Cost(cycles(s, tile, machine.launch) / DEVICE_CYCLES, 4 * words)
 
     def lower(self, problem: Problem, stages: Sequence[Stage], machine: Machine) -> list[Step]:
@@ -87,16 +89,11 @@ class IntegerPatches(Algorithm):
 def cycles(s: Conv, tile: PatchTile, launch: Launch) -> float:
     """Cycles of a device until the layer is computed: a block waits for what it reads, then issues its instructions."""
     patch, (height, width) = ImagePatch.of(paired(s), tile), s.extent
-    blocks = s.y.n * -(-height // tile.rows) * -(-width // 16) * -(-s.padded // tile.n)
-    each = -(-blocks // launch.units)  # blocks of the unit that has the most
-    registers = tile.threads * (tile.sums + _OTHERS)
-    fitting = min(launch.resident // tile.threads, _REGISTERS // registers, (200 << 10) // patch.shared(tile))
-    together = max(1, min(each, fitting))
+    blocks = s.y.n * -(-height // tile.rows) * -(-width // M) * -(-s.padded // tile.n)
+    most = min(fitting(launch, tile.threads, tile.sums + _OTHERS), (200 << 10) // patch.shared(tile))
     pairs = -(-patch.rows * patch.pairs // tile.threads)  # of a thread
     read = pairs * (2 * s.x.channels * _ELEMENT + _PART)
     products = patch.steps * tile.sums / 4 * _PRODUCT
     own = read + products + tile.sums * _RESULT
     busy, alone = tile.threads / 32 * own / 4, DEVICE_LATENCY + _APART * own
-    full, rest = divmod(each, together)
-    waves = [together] * full + [rest] * (rest > 0)
-    return sum(max(busy * n, alone) + DEVICE_ENDS for n in waves) + DEVICE_LATENCY
+    return sum(max(busy * n, alone) + DEVICE_ENDS for n in waves(launch, blocks, most)) + DEVICE_LATENCY

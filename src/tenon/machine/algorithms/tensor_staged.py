@@ -23,6 +23,8 @@ from tenon.machine.algorithms.estimate import (
     DEVICE_LATENCY,
     DEVICE_LAUNCH,
     ComputedImage,
+    fitting,
+    waves,
 )
 from tenon.machine.algorithms.narrow_images import ReadsNarrowImages
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
@@ -42,8 +44,8 @@ _RATE = 1024.0
 _SUMS = 128
 """Most sums of a thread."""
 
-_REGISTERS, _OTHERS = 64 << 10, 64
-"""Registers of a unit, and those of a thread besides its sums."""
+_OTHERS = 64
+"""Registers of a thread besides its sums."""
 
 _STEP, _OTHER_STEP, _CHAIN, _MEETING = 150, 250, 35, 7000
 """Cycles of a step in which a block waits for its threads and computes places, the same where groups of a step have
@@ -133,10 +135,7 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     """Cycles of a device until the layer is computed."""
     depth = Depth.of(s, tile.k)
     blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
-    each = -(-blocks // launch.units)  # blocks of the unit that has the most
-    registers = tile.threads * (tile.sums + _OTHERS)
-    fitting = min(launch.resident // tile.threads, _REGISTERS // registers, (200 << 10) // tile.shared)
-    together = max(1, min(each, fitting))
+    most = min(fitting(launch, tile.threads, tile.sums + _OTHERS), (200 << 10) // tile.shared)
     warps = tile.threads // 32
     steps = depth.steps / tile.splits
     multiplies = tile.m * tile.n * tile.instructions * 16 / _RATE
@@ -161,9 +160,8 @@ def staged_cycles(s: Conv, tile: StagedTile, launch: Launch, image: ComputedImag
     elif not image.issued:
         first = arrives
         alone = max(alone, (DEVICE_LATENCY + arrives) * (tile.stages == 2))
-    full, rest = divmod(each, together)
-    waves = [together] * full + [rest] * (rest > 0)
-    time = sum(steps * max(busy * n, alone) + first * n + DEVICE_LATENCY + DEVICE_ENDS for n in waves)
+    each = (steps * max(busy * n, alone) + first * n for n in waves(launch, blocks, most))
+    time = sum(cycles + DEVICE_LATENCY + DEVICE_ENDS for cycles in each)
     if tile.splits > 1 and tile.cluster:
         time += _MEETING + 60 * tile.splits
     elif tile.splits > 1:

@@ -14,7 +14,15 @@ from itertools import product
 from typing import ClassVar, Self
 
 from tenon.machine.algorithms.base import Cost, Limits, Problem
-from tenon.machine.algorithms.estimate import DEVICE_BYTES, DEVICE_CYCLES, DEVICE_ENDS, DEVICE_LATENCY, DEVICE_LAUNCH
+from tenon.machine.algorithms.estimate import (
+    DEVICE_BYTES,
+    DEVICE_CYCLES,
+    DEVICE_ENDS,
+    DEVICE_LATENCY,
+    DEVICE_LAUNCH,
+    fitting,
+    waves,
+)
 from tenon.machine.algorithms.narrow_images import ReadsNarrowImages
 from tenon.machine.algorithms.tensor_tiled import TensorTiled
 from tenon.machine.isa.warpgroups import COLUMNS, WGMMA_BF16, WGMMA_F16
@@ -35,8 +43,8 @@ _RATE, _READ = 4096.0, 128.0
 """Bytes of either operand that the tensor cores of a unit multiply in a cycle, and bytes that they, and copies, reach
 in shared memory."""
 
-_REGISTERS, _OTHERS = 64 << 10, 48
-"""Registers of a unit, and those of a thread besides its sums."""
+_OTHERS = 48
+"""Registers of a thread besides its sums."""
 
 _MEMORY = 227 << 10
 """Bytes of shared memory of a unit."""
@@ -119,10 +127,7 @@ def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     depth, words = Depth.of(s, tile.k), s.x.dtype is I32
     steps = depth.steps / tile.splits
     blocks = -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
-    each = -(-blocks // launch.units)  # blocks of the unit that has the most
-    registers = tile.threads * (tile.n // 2 + _OTHERS)
-    fitting = min(launch.resident // tile.threads, _REGISTERS // registers, _MEMORY // (tile.shared + 1024))
-    together = max(1, min(each, fitting))
+    most = min(fitting(launch, tile.threads, tile.n // 2 + _OTHERS), _MEMORY // (tile.shared + 1024))
     multiplies = tile.m * tile.n * tile.k * tile.bytes / _RATE
     groups, copied = tile.m // GROUP, tile.bytes * tile.k * (tile.m + tile.n)
     reached = (groups * tile.bytes * tile.k * (GROUP + tile.n) + copied) / _READ
@@ -131,12 +136,10 @@ def cycles(s: Conv, tile: WarpgroupTile, launch: Launch) -> float:
     issued = image * (_WORDS if words else _CHUNK / 4) + weights * _CHUNK / 4
     busy = max(multiplies, reached, arrives, issued)
     alone = _STEP + max(multiplies, issued)
-    full, rest = divmod(each, together)
-    waves = [together] * full + [rest] * (rest > 0)
     begin, stores = (_BEGIN, tile.m * tile.n * _RESULT / 128) if words else (0, 0.0)
     time = sum(
         begin + steps * max(busy * at_once, alone) + DEVICE_LATENCY + DEVICE_ENDS + stores * at_once
-        for at_once in waves
+        for at_once in waves(launch, blocks, most)
     )
     if tile.splits > 1:
         sums = positions(s) * s.padded

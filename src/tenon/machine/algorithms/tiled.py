@@ -38,6 +38,7 @@ from tenon.machine.algorithms.estimate import (
     DEVICE_LATENCY,
     DEVICE_LAUNCH,
     ComputedImage,
+    fitting,
 )
 from tenon.machine.kernel_ir.spaces import Launch
 from tenon.machine.kernels.conv import Conv
@@ -49,8 +50,8 @@ from tenon.network.graph.types import F32, Layout
 FMAS = 128
 """Multiply-adds of a unit in a cycle."""
 
-_REGISTERS, _OTHERS = 64 << 10, 64
-"""Registers of a unit, and those of a thread besides its sums."""
+_OTHERS = 64
+"""Registers of a thread besides its sums."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,7 @@ def cycles(s: Conv, tile: GroupTile, launch: Launch, rate: float = FMAS, image: 
     depth = Depth.of(s, tile.k)
     blocks = matrices(s) * -(-positions(s) // tile.m) * -(-s.padded // tile.n) * tile.splits
     each = -(-blocks // launch.units)  # blocks of the unit that has the most
-    registers = tile.threads * (tile.sums + _OTHERS)
-    together = max(1, min(each, launch.resident // tile.threads, _REGISTERS // registers))
+    together = max(1, min(each, fitting(launch, tile.threads, tile.sums + _OTHERS)))
     warps = tile.threads / launch.width
     multiplies = tile.m * tile.n * tile.k / rate
     loads = warps * tile.loads * 2.5
