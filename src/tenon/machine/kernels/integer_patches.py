@@ -16,7 +16,7 @@ import numpy as np
 
 from tenon.machine.kernel_ir.build import Builder, Operand, Tensor, guarded
 from tenon.machine.kernel_ir.index import Index
-from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type, maximum, minimum, op
+from tenon.machine.kernel_ir.loops import Const, Expr, Kernel, Load, Type
 from tenon.machine.kernels import group_tiles, integer_staged
 from tenon.machine.kernels.conv import Conv, described
 from tenon.machine.kernels.fours import FOUR
@@ -33,6 +33,7 @@ from tenon.machine.kernels.integer_conv import IntegerConv, IntegerEnds
 from tenon.machine.kernels.integer_staged import UNITS, WORDS, WordTile
 from tenon.machine.kernels.integer_tiled import as_words, by_words, store, word_of
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.quantize import nearest_integer
 from tenon.machine.kernels.tensor_staged import M, N, in_rows
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import F32, I32, DType
@@ -62,8 +63,9 @@ class PatchTile:
 
 @dataclass(frozen=True)
 class ImagePatch:
-    """What a block reads of an image: ``rows`` rows of ``pairs`` pairs of columns, each row ``apart`` pairs after the
-    one before, by which threads that read two rows reach all banks; its products in ``steps`` instructions."""
+    """The part of an image that a block reads: ``rows`` rows of ``pairs`` pairs of columns, each row ``apart`` pairs
+    after the one before, by which threads that read two rows reach all banks; it has products in ``steps``
+    instructions."""
 
     rows: int
     pairs: int
@@ -241,8 +243,7 @@ class PatchContext:
             Const(self.s.fill, Type(I32)),
             *(Const(float(n), Type(F32)) for n in (scale, 1 / scale)),
         )
-        whole = op("nearest_quotient_add", value, zero, divisor, inverse)
-        return minimum(maximum(whole, least), least + 255)
+        return nearest_integer(value, (zero, divisor, inverse), (least, least + 255))
 
     def products(self) -> Tensor:
         """The sums of a thread's results."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,10 +58,15 @@ def quantize(s: Quantize, machine: Machine) -> Kernel:
             added = Const(0, Type(I32)) if zero is None else k.let("z", cast(zero[0], I32))
             for inner, lanes in vectors(k, width, machine.lanes):
                 at = (i * width + inner + first) // lanes
-                rest = (broadcast(each, lanes) for each in (added, divisor, inverse))
-                whole = op("nearest_quotient_add", x.vec(lanes)[at], *rest)
-                y.vec(lanes)[at] = cast(minimum(maximum(whole, s.limits[0]), s.limits[1]), s.dtype)
+                rest = [broadcast(each, lanes) for each in (added, divisor, inverse)]
+                y.vec(lanes)[at] = cast(nearest_integer(x.vec(lanes)[at], rest, s.limits), s.dtype)
     return k.done()
+
+
+def nearest_integer(x: Expr, numbers: Sequence[Expr], limits: tuple[int, int]) -> Expr:
+    """x quantised, in i32: ``numbers`` are the zero point, the scale and the inverse of the scale."""
+    whole = op("nearest_quotient_add", x, *numbers)
+    return minimum(maximum(whole, limits[0]), limits[1])
 
 
 @lru_cache(maxsize=64)
