@@ -74,12 +74,17 @@ def block_tiles_bf16(s: BlockProduct, machine: Machine, *, added: bool = False) 
     cut = [(first, count, across, LANES) for first, count, across in segments(whole, _ACROSS)]
     most = rows_of(s, machine.threads)
     for first, count, across, stored in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
-        for start, times, rows in segments(s.rows, most):
-            shared = "parallel" if s.rows % most == 0 and times > 1 else "serial"
+        for start, times, rows, shared in _parts(s, most):
             with k.loop("q", times, kind=shared) as turn, k.loop("j", count, kind="parallel") as j:
                 sources = tuple((weights, j * across + first + v) for v in range(across))
                 product.part(sources, stored, turn * rows + start, rows)
     return k.done()
+
+
+def _parts(s: BlockProduct, most: int) -> list[tuple[int, int, int, str]]:
+    """(first row, parts, rows of a part, whether threads share the parts) of all rows, by at most so many."""
+    equal = s.rows % most == 0
+    return [(*each, "parallel" if equal and each[1] > 1 else "serial") for each in segments(s.rows, most)]
 
 
 def gates(s: BlockProduct) -> bool:
@@ -101,9 +106,7 @@ def gated_tiles_bf16(s: BlockProduct, machine: Machine, function: Epilogue) -> K
     both = [BlockWeights.declared(k, s, p) for _ in range(2)]
     scratch = [k.param("t", *shape, scratch=True) for shape in gated_scratch(s, machine)]
     y = k.param("y", *rounded_shape(s.rows, s.outputs), dtype=DType.BF16, out=True)
-    rows = rows_of(s, machine.threads, halves=GROUP // LANES)
-    for start, times, count in segments(s.rows, rows):
-        shared = "parallel" if s.rows % rows == 0 and times > 1 else "serial"
+    for start, times, count, shared in _parts(s, rows_of(s, machine.threads, halves=GROUP // LANES)):
         with (
             k.loop("q", times, kind=shared) as turn,
             k.loop("j", s.outputs // GROUP, kind="parallel") as j,
@@ -221,7 +224,7 @@ class _Product:
                 self.store(at, sums, (i, r), (rows[0], rows[1] + i * ROWS))
 
     def store(self, at: _Panels, sums: Tensor, of: tuple[int, Index], rows: tuple[Index, Index]) -> None:
-        """What becomes of the sums of a row of tile ``of``, whose first row is that many behind the part's first."""
+        """Store the sums of a row of tile ``of``, whose first row is that many behind the part's first."""
         y, lanes, before = self.y.vec(LANES), sums.vec(LANES), self.before if at.first else self.y
         row = rows[0] + rows[1] + of[1]
         if at.stored == LANES:

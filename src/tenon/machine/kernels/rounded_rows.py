@@ -8,10 +8,8 @@ from tenon.machine.kernel_ir.build import Builder, segments
 from tenon.machine.kernel_ir.index import Index
 from tenon.machine.kernel_ir.loops import Const, Kernel, Type, broadcast, cast
 from tenon.machine.kernels.block_formats import GROUP
+from tenon.machine.kernels.block_tiles import LANES, ROWS
 from tenon.network.graph.types import F32, DType
-
-ROWS = LANES = 16
-"""Rows of a tile, and elements of a vector."""
 
 
 def rounded_shape(rows: int, columns: int) -> tuple[int, int, int, int]:

@@ -38,19 +38,10 @@ class IntegerImageConv(IntegerConv):
         """The type of the image once it is quantised."""
         return TensorType(DType(self.image), x.dims)
 
-    def reference(
-        self,
-        x: Array,
-        w: Array,
-        b: Array | None,
-        factors: Array | None,
-        shifts: Array | None = None,
-        r: Array | None = None,
-        own: Array | None = None,
-    ) -> Array:
+    def reference(self, x: Array, w: Array, *others: Array | None) -> Array:
         scale, zero = np.array(self.image_scale, np.float32), np.array(self.x_zero, DType(self.image).numpy)
         integers = QuantizeLinear(self.image).reference(x, scale, zero)
-        return super().reference(integers, w, b, factors, shifts, r, own)
+        return super().reference(integers, w, *others)
 
     def quantised_site(self, site: Site) -> Site:
         """The site of the convolution alone, whose image is not in memory."""
