@@ -31,7 +31,7 @@ SEVERAL = {
 @pytest.mark.parametrize("name", [*ONE_LOOP, *SEVERAL])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_windows_at_the_edges(name: str, dtype: type[np.integer]) -> None:
-    """What lies beside the image is no maximum, also where all elements are the least ones; a halo is not read."""
+    """Nothing beside the image is a maximum, also where all elements are the least ones; a halo is not read."""
     op, size = {**ONE_LOOP, **SEVERAL}[name]
     least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     stores: list[int] = []

@@ -1,4 +1,4 @@
-"""The kind of a file, told by its first bytes: for messages about files that are not what they should be."""
+"""Types of files, recognised by their first bytes: for messages about files that are not what they should be."""
 
 from __future__ import annotations
 
