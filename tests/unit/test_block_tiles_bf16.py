@@ -313,6 +313,8 @@ def test_language_models_read_prompts_in_bf16_where_that_is_asked_for() -> None:
     for precision, wanted in choices:
         bundle = tenon.compile(file, target="x86-64-amx", context=128, precision=precision)
         one, many = ([call.kernel.name for call in each.calls] for each in (bundle.program, *bundle.more))
+        gates = {call.kernel for call in bundle.more[0].calls if call.kernel.name.startswith("gated_tiles")}
+        assert len(gates) == (precision == "bf16")  # those of all layers need as many rows
         assert any(name.startswith(wanted) for name in many)
         kinds = {"rounded_rows": 1, "normalize": 2, "gated_tiles": 1, "block_tiles_bf16": 5}
         for kind, count in kinds.items() if precision == "bf16" else []:

@@ -32,6 +32,7 @@ from tenon.network.ops.matmul import MatMul
 from tenon.network.ops.move import Concat, Transpose
 from tenon.network.ops.pointwise import Add, Div
 from tenon.network.ops.pool import MaxPool
+from tenon.network.ops.reach import Reach
 from tenon.network.ops.reduce import ReduceMax
 from tenon.network.ops.shape import Reshape
 from tenon.network.ops.softmax import Softmax
@@ -114,6 +115,22 @@ def shown(demand: Demand) -> dict[int, list[tuple[str, int, int, int]]]:
     return {
         axis: sorted((b.extent.name, b.factor, b.offset, b.divisor) for b in bounds) for axis, bounds in demand.items()
     }
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 16])
+@pytest.mark.parametrize("reach", [Reach(0), Reach(0, 1, -3, 4), Reach(0, 16, -15), Reach(0, 2, 5, 3)])
+def test_operands_of_operands_are_needed_as_far_as_both_reaches_say(divisor: int, reach: Reach) -> None:
+    """Exactly so far where the second has no factor, or takes back what the first rounds up."""
+    both, spare = Reach(0, 3, 2, divisor).then(reach), set[int]()
+    for count in range(60):
+        first = -(-(3 * count + 2) // divisor)
+        second = -(-(reach.factor * first + reach.offset) // reach.divisor)
+        spare.add(-(-(both.factor * count + both.offset) // both.divisor) - second)
+    assert min(spare) == 0
+    assert max(spare) <= (reach.factor > 1) * reach.factor
+    whole = Reach(0, divisor=16)
+    assert whole.then(Reach(0)) == whole
+    assert ExtentBound(Value("n", tensor(I64, ())), divisor=16).through(Reach(0, 16, -15)).offset == 0
 
 
 def test_windows_need_a_margin_and_masks_their_extent() -> None:

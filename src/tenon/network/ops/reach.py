@@ -30,9 +30,11 @@ class Reach:
     def then(self, other: Reach) -> Reach:
         """The reach of an operand of the operator that computes this operand: ``other`` of as many positions.
 
-        ceil((f * ceil(n / d) + o) / e) <= ceil((f * n + f * (d - 1) + o * d) / (d * e)).
+        ceil((f * ceil(n / d) + o) / e) <= ceil((f * n + f * (d - 1) + o * d) / (d * e)), where f > 1, and
+        ceil((ceil(n / d) + o) / e) = ceil((n + o * d) / (d * e)).
         """
-        offset = other.factor * (self.offset + self.divisor - 1) + other.offset * self.divisor
+        rounded = self.divisor - 1 if other.factor > 1 else 0
+        offset = other.factor * (self.offset + rounded) + other.offset * self.divisor
         return Reach(other.axis, other.factor * self.factor, offset, self.divisor * other.divisor)
 
 
