@@ -97,7 +97,8 @@ def device(request: pytest.FixtureRequest) -> str:
 def launch(calls: Sequence[Launched], target: str, start: int = 0) -> None:
     """Run the kernels in one program, with operands from ``start`` on; gives every call its operands after."""
     program, before = program_of(calls, start)
-    program = replace(program, spaces=find(target).machine.spaces)
+    machine = find(target).machine
+    program = replace(program, spaces=machine.spaces, launch=machine.launch)
     with open_bundle(Bundle.of(program, resolved(Options(target=target), find(target)))) as engine:
         keep_after(calls, program, engine.run({"memory": np.frombuffer(before, np.uint8)})["memory"])
 
