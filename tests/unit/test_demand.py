@@ -130,7 +130,7 @@ def test_operands_of_operands_are_needed_as_far_as_both_reaches_say(divisor: int
     assert max(spare) <= (reach.factor > 1) * reach.factor
     whole = Reach(0, divisor=16)
     assert whole.then(Reach(0)) == whole
-    assert ExtentBound(Value("n", tensor(I64, ())), divisor=16).through(Reach(0, 16, -15)).offset == 0
+    assert ExtentBound(Value("n", tensor(I64)), divisor=16).through(Reach(0, 16, -15)).offset == 0
 
 
 def test_windows_need_a_margin_and_masks_their_extent() -> None:
