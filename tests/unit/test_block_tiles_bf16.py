@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import tenon
+import tenon.machine.kernels.block_tiles_bf16 as kernels
 from clipped_kernels import ProvedClipped
 from clipped_kernels import results as of_site
 from ggml_models import in_blocks
@@ -18,7 +20,7 @@ from lowered import make_site, run_lowered
 from tenon.machine.algorithms.block_products import in_bf16
 from tenon.machine.kernel_ir.text import show
 from tenon.machine.kernel_ir.work_items import linearise
-from tenon.machine.kernels.block_formats import FORMATS, dequantised
+from tenon.machine.kernels.block_formats import FORMATS, GROUP, dequantised
 from tenon.machine.kernels.block_sums import BlockProduct
 from tenon.machine.kernels.block_tiles_bf16 import block_tiles_bf16, rows_of
 from tenon.machine.kernels.machine import Machine, for_precision
@@ -181,16 +183,30 @@ def test_normalisation_rounds_its_results(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-GATES = [(32, 64, 64, 1), (48, 32, 4096, 1), (64, 96, 6240, 16), (544, 32, 3072, 1)]
-"""Rows, outputs, columns and threads: groups in one part, two and three, and rows in several."""
+GATES = [(32, 64, 64, 1, 1), (32, 32, 128, 1, 1), (64, 96, 192, 16, 4), (96, 32, 64, 1, 3)]
+"""Rows, outputs, columns, threads, and parts of the rows by ``small_parts``; groups are in one part, two and three."""
 
 
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two groups are unpacked at a time, for at most 32 rows of them."""
+    cached = kernels.block_tiles_bf16, kernels.gated_tiles_bf16
+    monkeypatch.setattr(kernels, "_GROUPS", 2)
+    monkeypatch.setattr(kernels, "_MOST", 32 * 2 * GROUP * 2)
+    for each in cached:
+        each.cache_clear()
+    yield
+    for each in cached:
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("sizes", GATES)
 @pytest.mark.parametrize("activation", [Swish(), Gelu("tanh")])
 def test_gates_are_products_their_activation_and_rounding(
-    sizes: tuple[int, int, int, int], activation: Pointwise
+    sizes: tuple[int, int, int, int, int], activation: Pointwise
 ) -> None:
-    rows, outputs, columns, threads = sizes
+    rows, outputs, columns, threads, parts = sizes
     machine = replace(MACHINE, threads=threads)
     x, gate = operands(rows, outputs, columns, "q4_0")
     up = np.roll(gate, 7, axis=0)
@@ -198,6 +214,9 @@ def test_gates_are_products_their_activation_and_rounding(
     op = RoundedGate("q4_0", activation)
     (step,) = op.lower(make_site(op, (rounded, gate, up), machine, (1, 2)))
     assert prove(step.kernel) > 0
+    text = show(step.kernel)
+    assert ("scratch t: f32" in text) == (columns > 64)  # sums of parts of the groups
+    assert (f"for parallel q < {parts}" in text) == (parts > 1)
     (got,) = run_lowered(op, (rounded, gate, up), machine, (1, 2))
     products = [results("q4_0", x, weights)[None] for weights in (gate, up)]
     (activated,) = run_lowered(activation, products[:1], MACHINE)

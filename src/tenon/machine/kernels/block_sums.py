@@ -211,8 +211,14 @@ class BlockWeights:
         if len(scales) == 1:
             return term
         assert whole is not None
-        added = op("mul_rounded", whole, scales[1])
-        return term + added if self.fine_shift is None else term - added
+        return self._with(term, op("mul_rounded", whole, scales[1]))
+
+    def shifted(self, product: Expr, scales: Sequence[Expr]) -> Expr:
+        """A weight, of a format without shifts of halves of groups, by the product of its code and its scale."""
+        return product if len(scales) == 1 else self._with(product, scales[1])
+
+    def _with(self, term: Expr, shift: Expr) -> Expr:
+        return term + shift if self.fine_shift is None else term - shift
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ Weights are unpacked in memory of the thread, some groups at a time of two panel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ from tenon.machine.kernels.block_tiles import LANES, ROWS, row_tiles
 from tenon.machine.kernels.image import Epilogue
 from tenon.machine.kernels.integer_tiled import byte_of
 from tenon.machine.kernels.machine import Machine
+from tenon.machine.kernels.placed_codes import PlacedCodes, least_place
 from tenon.machine.kernels.rounded_rows import rounded_shape
 from tenon.machine.kernels.tile_blocks import TileRows, paired, tile_sums
 from tenon.network.graph.types import F32, I32, DType
@@ -197,7 +198,8 @@ class _Product:
         whole, rest = divmod(rows, ROWS)
         cut = [(first, count, down, ROWS) for first, count, down in segments(whole, _DOWN)]
         for first, count, down, height in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
-            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=((groups_of(self.s), 4 * PAIRS * ROWS),))
+            loops = ((groups_of(self.s), 4 * PAIRS * ROWS),)
+            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=loops)
             with self.k.instruction(BEGIN, (), *block.shape):
                 pass
             with self.k.loop("i", count) as i:
@@ -244,17 +246,24 @@ class _Product:
             own = block * each + part
             for v, (weights, panel) in enumerate(at.sources):
                 group, in_file = at.group + own, at.group // each + block
-                scales = weights.scales(k, panel, in_file, group)
+                scales, words = weights.scales(k, panel, in_file, group), weights.words(panel, group)
+                line, place = at.pairs.vec(LANES), (panel, group, in_file)
+                placed = PlacedCodes.of(k, self.p, scales[0]) if least_place(self.p) else None
                 for pair in range(WORDS // 2):
-                    words = unpacked_pair(self.p, weights.words(panel, group), pair)
-                    for i, word in enumerate(words):
-                        number = 2 * pair + i
-                        codes = k.let("c", bitcast(signed(word, self.p.offset), I32))
-                        place = panel, group, in_file
-                        values = [self._value(weights, byte_of(codes, b), place, scales, number) for b in range(4)]
-                        for half in (0, 1):
-                            line = at.pairs.vec(LANES)
-                            line[0, own, v, 2 * number + half, 0] = paired(*values[2 * half : 2 * half + 2])
+                    if placed is None:
+                        codes = self._codes(words, pair)
+                        values = [self._value(weights, code, place, scales, number) for number, code in codes]
+                    else:
+                        values = [weights.shifted(value, scales) for value in placed.values(words, pair)]
+                    for i in range(0, 8, 2):
+                        line[0, own, v, 4 * pair + i // 2, 0] = paired(*values[i : i + 2])
+
+    def _codes(self, stored: Callable[[int], Expr], pair: int) -> Iterator[tuple[int, Expr]]:
+        """The codes of two words of a group, each with the number of its word."""
+        for i, word in enumerate(unpacked_pair(self.p, stored, pair)):
+            codes = self.k.let("c", bitcast(signed(word, self.p.offset), I32))
+            for byte in range(4):
+                yield 2 * pair + i, byte_of(codes, byte)
 
     def _value(
         self, weights: BlockWeights, code: Expr, of: tuple[Index, Index, Index], scales: list[Expr], word: int
