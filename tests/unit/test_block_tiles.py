@@ -78,10 +78,11 @@ def test_rows_are_split_where_there_are_few_panels() -> None:
 def test_numbers_of_an_instruction_say_the_block() -> None:
     """Steps that have sums of their own set registers alike."""
     apiece = TileBlock(16, 1, 1, 8, 32, loops=((3, 512), (1, 32)), apiece=True)
-    for block in (TileBlock(16, 2, 2, 16, 64, 8192, 3, ((4, 1024),)), apiece):
+    passing = TileBlock(16, 2, 2, 16, 64, loops=((4, 1024),), passing=True)
+    for block in (TileBlock(16, 2, 2, 16, 64, 8192, 3, ((4, 1024),)), apiece, passing):
         assert TileBlock.of(block.numbers) == block
         assert TileBlock.of(block.shape).shapes == block.shapes
-    assert len(apiece.shapes) == 8
+    assert [len(block.shapes) for block in (apiece, passing)] == [6, 6]
 
 
 @pytest.mark.parametrize("target", ["x86-64-amx", "x86-64-avx512-vnni", "x86-64-avx512", "x86-64-avx2", "aarch64-i8mm"])

@@ -365,7 +365,7 @@ class Tiles:
         elif place is not None:
             array, start = names[place[2]]
             at = (start + int(place[1] or 0) + np.arange(rows) * names[place[3]][1])[:, None] + np.arange(width)
-            if word == "tileloadd":
+            if word in ("tileloadd", "tileloaddt1"):
                 self.registers[numbers[0]] = self.memory[array][at]
             else:
                 assert word == "tilestored"
@@ -428,11 +428,12 @@ def emulate(name: str, block: TileBlock, weights: Array, lefts: list[Array]) -> 
 
 
 @pytest.mark.parametrize("name", ["tile_bf16", "tile_f16", "tile_i8", "tile_u8"])
-@pytest.mark.parametrize(("rows", "down", "across"), [(5, 2, 2), (16, 1, 2), (3, 6, 1), (7, 3, 1)])
+@pytest.mark.parametrize(("rows", "down", "across"), [(5, 2, 2), (16, 1, 2), (3, 6, 1), (7, 3, 1), (4, 2, 3)])
 def test_the_assembly_computes_what_its_body_means(name: str, rows: int, down: int, across: int) -> None:
     """Every register and address of it, on a model of the unit."""
     rng = np.random.default_rng(1)
     block = TileBlock(rows, down, across, 16, 128, 8192 * (down > 2), 3 * (down < 3), ((2, 4096), (1, 64), (3, 64)))
+    block = replace(block, passing=across > 1)
     floats = name in ("tile_bf16", "tile_f16")
     numbers = rng.standard_normal if floats else lambda n: rng.integers(-128, 128, n)
     kind: Any = {"tile_bf16": BF16.numpy, "tile_f16": np.float16}.get(name, np.int8)

@@ -110,5 +110,5 @@ def _time(s: Conv, machine: Machine, tile: RegisterTiles, band: int) -> float:
     bands = s.extent[0] // band
     copies = s.y.n * bands * lines(s, band) * s.extent[1] * s.x.blocks * _COPY
     positions = replace(s, x=replace(s.x, left=0, right=0))
-    sums = sums_time(positions, machine, tile, s.kernel[0], words_of(s))
+    sums = sums_time(positions, machine, tile, s.kernel[0])
     return (copies + sums) * slowest(bands, machine.threads)

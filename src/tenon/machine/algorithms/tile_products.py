@@ -54,7 +54,7 @@ _LINE = 64
 _FLOOR = 9
 """A product of fewer rows takes as long as one of these."""
 _FINISH, _BLOCK = 6.0, 60.0
-"""Time to finish a vector of sums, and to begin a block."""
+"""Time to finish a vector of sums, and to begin a block; one of more than three tiles of positions takes twice that."""
 _SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (1, 2), (2, 2))
 """Tiles of positions and of channels of the blocks that are compared."""
 
@@ -151,9 +151,7 @@ def blocks(width: int, channels: int, flat: int = 0) -> list[RegisterTiles]:
     return [RegisterTiles(each, down, across, flat) for each in sorted(rows) for down, across in able]
 
 
-def sums_time(
-    s: Conv, machine: Machine, tile: RegisterTiles, steps: int, words: int, *, across_lines: bool = False
-) -> float:
+def sums_time(s: Conv, machine: Machine, tile: RegisterTiles, steps: int, *, across_lines: bool = False) -> float:
     """Time of all sums of a convolution of so many steps, in multiply-adds of a vector; ``across_lines``: rows of left
     tiles lie across cache lines."""
     unit = machine.tiles(s.x.dtype)
@@ -163,11 +161,10 @@ def sums_time(
     for _, _, rows, count in parts(tile, s.extent, pitch(s)):
         for _, number, down in segments(count, tile.down):
             for run in runs_of(s, tile.across):
-                shared = TileBlock(rows, down, run.across, words).shared
                 product = unit.time * max(rows, _FLOOR) / 16
                 step = max(down * run.across * product, down * left + run.across * _LOAD)
                 finish = _FINISH * rows * down * run.across
-                total += run.count * number * (steps * step + finish + _BLOCK * (1 + shared))
+                total += run.count * number * (steps * step + finish + _BLOCK * (1 + (down > 3)))
     return s.y.n * total
 
 
@@ -178,5 +175,5 @@ def product_time(s: Conv, machine: Machine, tile: RegisterTiles) -> float:
     positions = sum(-(-count // tile.down) for *_, count in cut)
     items = work_items(-(-s.padded // (CHANNELS * tile.across)), positions, threads=machine.threads)
     memory = s.padded * steps * 4 * words / (machine.stream * streamed(machine.threads))
-    time = sums_time(s, machine, tile, steps, words, across_lines=_LINE % (4 * words) > 0)
+    time = sums_time(s, machine, tile, steps, across_lines=_LINE % (4 * words) > 0)
     return overlapped(time * slowest(items, machine.threads), memory)

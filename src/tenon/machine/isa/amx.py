@@ -9,6 +9,12 @@ or i32.
 A step of bf16 or f16 adds the sum of the even products and that of the odd ones, each in order from zero, as TDPBF16PS
 and TDPFP16PS do.  These take subnormal results for zeros, and TDPBF16PS subnormal operands, which the other forms keep.
 
+Each factor of a product has one register, which the tiles of a step take in turn; where both factors have several
+tiles, one of the right ones is loaded again for each further row of tiles, from the first cache.  Measured: while
+another program runs on the core's second thread, a thread has some ten physical registers for the eight.  Where a block
+uses all eight, loads wait for the products before them, and two by two tiles take 32 to 43 ns a product where six
+registers take 20 to 21; where the core is not shared, both take 8 to 9.
+
 Linux lets a process use the registers once it has asked to (ARCH_REQ_XCOMP_PERM), and refuses where a signal stack is
 too small for them.  Kernels ask when the first of them runs, and compute by vectors where they are refused.
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
@@ -35,7 +41,7 @@ TILE_U8 = ProductUnit("tile_u8", DType.U8, DType.I8, DType.I32, (16, 16, 64), _T
 
 REGISTERS = 8
 APIECE = 4
-"""Most steps that have sums of their own: a register each, and two for every factor by turns."""
+"""Most steps that have sums of their own: a register each."""
 BEGIN, END = "tiles_begin", "tiles_end"
 _PRODUCTS = {"tile_bf16": "tdpbf16ps", "tile_f16": "tdpfp16ps", "tile_i8": "tdpbssd", "tile_u8": "tdpbusd"}
 _CONDITION = (
@@ -64,6 +70,7 @@ class TileBlock:
     position before; ``loops`` are (iterations, bytes from one to the next), outermost first.  Weights lie in the order
     of the steps, the tiles of a step side by side; those ``ahead`` bytes further on are prefetched, unless it is 0.
     Each step prefetches ``fetched`` lines of the next block's weights, those behind the place of one more operand.
+    ``passing``: other positions are read before these are again, so that their lines need not stay in the first cache.
 
     With ``apiece`` the block is one tile, and each of at most ``APIECE`` steps has sums of its own, one behind the
     other: products of many steps are under way at once, as they are in different registers.
@@ -78,53 +85,44 @@ class TileBlock:
     fetched: int = 0
     loops: tuple[tuple[int, int], ...] = ()
     apiece: bool = False
+    passing: bool = False
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> TileBlock:
         """The inverse of ``numbers``."""
         rows, down, across, words, *rest = numbers
-        apart, ahead, fetched, apiece = rest[:4] or (0, 0, 0, 0)
-        loops = tuple(zip(rest[4::2], rest[5::2], strict=True))
-        return cls(rows, down, across, words, apart, ahead, fetched, loops, bool(apiece))
+        apart, ahead, fetched, apiece, passing = rest[:5] or (0, 0, 0, 0, 0)
+        loops = tuple(zip(rest[5::2], rest[6::2], strict=True))
+        return cls(rows, down, across, words, apart, ahead, fetched, loops, bool(apiece), bool(passing))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The numbers of ``tiles_begin``."""
         sizes = self.rows, self.down, self.across, self.words
-        return (*sizes, 0, 0, 0, 1) if self.apiece else sizes
+        return (*sizes, 0, 0, 0, 1, 0) if self.apiece else sizes
 
     @property
     def numbers(self) -> tuple[int, ...]:
         sizes = self.rows, self.down, self.across, self.words
-        rest = self.apart, self.ahead, self.fetched, int(self.apiece)
+        rest = self.apart, self.ahead, self.fetched, int(self.apiece), int(self.passing)
         return (*sizes, *rest, *(n for loop in self.loops for n in loop))
 
     @property
-    def shared(self) -> bool:
-        """Whether the left factors take turns in one register."""
-        return self.down * self.across + self.down + self.across > REGISTERS
+    def sums(self) -> int:
+        """How many tiles of sums it has: their registers are the first."""
+        return self.down * self.across
 
     @property
     def registers(self) -> int:
         """How many registers it takes."""
-        return self.down * self.across + (1 if self.shared else self.down) + self.across
-
-    def left(self, i: int) -> int:
-        """The register of the left factor of row ``i`` of tiles."""
-        return self.down * self.across + (0 if self.shared else i)
-
-    def right(self, j: int) -> int:
-        """The register of the right factor of column ``j`` of tiles."""
-        return self.left(self.down - 1) + 1 + j
+        return self.sums + 2
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """(rows, bytes of a row) of every register in use."""
         if self.apiece:
-            return [*[(self.rows, 64)] * APIECE, *[(self.rows, 4 * self.words)] * 2, *[(self.words, 64)] * 2]
-        sums = [(self.rows, 64)] * (self.down * self.across)
-        lefts = [(self.rows, 4 * self.words)] * (1 if self.shared else self.down)
-        return [*sums, *lefts, *[(self.words, 64)] * self.across]
+            return [*[(self.rows, 64)] * APIECE, (self.rows, 4 * self.words), (self.words, 64)]
+        return [*[(self.rows, 64)] * self.sums, (self.rows, 4 * self.words), (self.words, 64)]
 
 
 def _begin(_weights: str, _inputs: str, _: Sequence[str], numbers: Sequence[int]) -> list[str]:
@@ -158,7 +156,7 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
     lines += [f"  char *const {LOCAL}s = (char *)({sums});"]
     whole = math.prod(n for n, _ in block.loops) * block.across * block.words * 64
     lines += [f"  const char *{LOCAL}f = (const char *)({rest[-1]}) + {whole};"] if block.fetched else []
-    lines += _assembly([f"tilezero %%tmm{i}" for i in range(block.down * block.across)], [])
+    lines += _assembly([f"tilezero %%tmm{i}" for i in range(block.sums)], [])
     lines += [f"  for (long {name} = 0; {name} < {n}; {name}++)" for name, n, _ in nest]
     tiles = [f'[x{i}] "r"({LOCAL}x{i} + {LOCAL}at)' for i in range(block.down)]
     strides = f'[apart] "r"({block.apart}L)', '[line] "r"(64L)'
@@ -182,7 +180,7 @@ def _apiece(product: str, weights: str, inputs: str, sums: str, block: TileBlock
     lines, stores = list[str](), list[str]()
     for number, steps in enumerate(iterations(*(range(n) for n, _ in block.loops))):
         place = sum(i * step for i, (_, step) in zip(steps, block.loops, strict=True))
-        left, right = APIECE + number % 2, APIECE + 2 + number % 2
+        left, right = APIECE, APIECE + 1
         lines += [
             f"tilezero %%tmm{number}",
             f"tileloadd {number * block.words * 64}(%[w],%[line],1), %%tmm{right}",
@@ -196,20 +194,20 @@ def _apiece(product: str, weights: str, inputs: str, sums: str, block: TileBlock
 
 
 def _step(product: str, block: TileBlock) -> list[str]:
-    """A factor is loaded just before the first product that needs it."""
-    lines, loaded = list[str](), set[int]()
+    """A factor is loaded just before the first product that needs it.  Each row of tiles begins with the column that
+    the one before ended with."""
+    lines, (left, right), held = list[str](), (block.sums, block.sums + 1), -1
     if block.ahead:
         lines += [f"prefetcht0 {block.ahead + line}(%[w])" for line in range(0, block.across * block.words * 64, 64)]
     lines += [f"prefetcht1 {64 * line}(%[f])" for line in range(block.fetched)]
+    load = "tileloaddt1" if block.passing else "tileloadd"
     for i in range(block.down):
-        for j in range(block.across):
-            if (register := block.right(j)) not in loaded:
-                at = f"{j * block.words * 64}(%[w],%[line],1)"
-                lines.append(f"tileloadd {at}, %%tmm{register}")
-                loaded.add(register)
-            if j == 0:
-                lines.append(f"tileloadd (%[x{i}],%[apart],1), %%tmm{block.left(i)}")
-            lines.append(f"{product} %%tmm{block.right(j)}, %%tmm{block.left(i)}, %%tmm{i * block.across + j}")
+        lines.append(f"{load} (%[x{i}],%[apart],1), %%tmm{left}")
+        for j in range(block.across)[:: -1 if i % 2 else 1]:
+            if j != held:
+                lines.append(f"tileloadd {j * block.words * 64}(%[w],%[line],1), %%tmm{right}")
+            lines.append(f"{product} %%tmm{right}, %%tmm{left}, %%tmm{i * block.across + j}")
+            held = j
     return lines
 
 

@@ -199,7 +199,7 @@ class _Product:
         cut = [(first, count, down, ROWS) for first, count, down in segments(whole, _DOWN)]
         for first, count, down, height in [*cut, *([(whole, 1, 1, rest)] if rest else [])]:
             loops = ((groups_of(self.s), 4 * PAIRS * ROWS),)
-            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=loops)
+            block = TileBlock(ROWS, down, at.across, PAIRS, 4 * PAIRS, loops=loops, passing=True)
             with self.k.instruction(BEGIN, (), *block.shape):
                 pass
             with self.k.loop("i", count) as i:
