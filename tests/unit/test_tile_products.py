@@ -81,7 +81,7 @@ CASES = {
     "3x3": (convolution((32, 64), (4, 3), 3), RegisterTiles(3, 3, 1)),
     "flat": (convolution((32, 33), (4, 3), 3), RegisterTiles(13, 1, 1, 1)),
     "stride": (convolution((32, 64), (5, 5), 3, 2, 1), RegisterTiles(2, 2, 2)),
-    "shared_register": (convolution((32, 32), (7, 2)), RegisterTiles(2, 6, 1)),
+    "six_tiles": (convolution((32, 32), (7, 2)), RegisterTiles(2, 6, 1)),
     "matrix": (ROWS, RegisterTiles(3, 2, 2)),
     "a_tile_of_zeros": (convolution((40, 16), (3, 5)), RegisterTiles(5, 2, 1)),
     "zeros_behind_others": (convolution((32, 72), (3, 5)), RegisterTiles(5, 2, 1)),

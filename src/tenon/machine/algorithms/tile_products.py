@@ -27,7 +27,6 @@ from tenon.machine.algorithms.base import (
 from tenon.machine.algorithms.estimate import overlapped, slowest, streamed, work_items
 from tenon.machine.algorithms.integers import IntegerDirect, IntegerStage
 from tenon.machine.algorithms.register_tiles import InRegisterTiles
-from tenon.machine.isa.amx import REGISTERS, TileBlock
 from tenon.machine.kernel_ir.build import segments
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.integer_conv import IntegerConv
@@ -55,8 +54,9 @@ _FLOOR = 9
 """A product of fewer rows takes as long as one of these."""
 _FINISH, _BLOCK = 6.0, 60.0
 """Time to finish a vector of sums, and to begin a block; one of more than three tiles of positions takes twice that."""
-_SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (1, 2), (2, 2))
-"""Tiles of positions and of channels of the blocks that are compared."""
+_SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 2))
+"""Tiles of positions and of channels of the blocks that are compared: at most four, as more registers make loads wait
+where the core is shared (``isa.amx``)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def unshifted(stage: IntegerStage, machine: Machine) -> tuple[Arg, ...]:
 
 @lru_cache(maxsize=1024)
 def ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
-    """All blocks that the registers hold, the least time first."""
+    """All blocks that are compared, the least time first."""
     listed = []
     for flat in (0, 1) if s.stride == (1, 1) and s.extent[0] > 1 else (0,):
         wide = (s.extent[0] - 1) * pitch(s) + s.extent[1] if flat else s.extent[1]
@@ -141,12 +141,8 @@ def ranked(s: Conv, machine: Machine) -> list[RegisterTiles]:
 
 
 def blocks(width: int, channels: int, flat: int = 0) -> list[RegisterTiles]:
-    """All blocks for rows of so many positions that the registers hold."""
-    able = [
-        (down, across)
-        for down, across in _SIZES
-        if TileBlock(1, down, across, 1).registers <= REGISTERS and across <= max(1, channels // CHANNELS)
-    ]
+    """All blocks for rows of so many positions."""
+    able = [(down, across) for down, across in _SIZES if across <= max(1, channels // CHANNELS)]
     rows = {-(-width // -(-width // 16)), min(16, width)}
     return [RegisterTiles(each, down, across, flat) for each in sorted(rows) for down, across in able]
 
