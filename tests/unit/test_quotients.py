@@ -23,7 +23,8 @@ from tenon.machine.targets.host_cpu import runs_here
 from tenon.machine.toolchain.compiler import zig
 from tenon.network.graph.graph import Array
 from tenon.network.graph.types import DType
-from tenon.network.ops.quantize import QuantizeLinear, limits
+from tenon.network.ops.quantize import QuantizeLinear
+from tenon.network.ops.requantize import limits
 
 TARGETS = {
     "x86-64": (4, "x86-64", "x86_64"),

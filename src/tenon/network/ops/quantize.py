@@ -20,17 +20,9 @@ from tenon.network.ops.base import Case, Input, Layouts, Output, Site, Step, bro
 from tenon.network.ops.convert import Cast
 from tenon.network.ops.elementwise import Pointwise, alone, lower_chain
 from tenon.network.ops.integer_lookup import lower_lookup
+from tenon.network.ops.requantize import limits
 
 _BELOW_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
-
-
-def limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest integer of a type."""
-    if dtype in storage_types.INTEGERS:
-        bits, signed = storage_types.INTEGERS[dtype]
-    else:
-        bits, signed = 8 * dtype.bytes, dtype.is_signed
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tenon.formats.exporters.tflite.writer import (
 )
 from tenon.network.graph.graph import Node, Value
 from tenon.network.graph.types import F32
-from tenon.network.ops.quantize import limits
+from tenon.network.ops.requantize import limits
 
 
 def _moved(w: TfliteWriter, node: Node, axes: Axes | None = None) -> tuple[Result, int]:

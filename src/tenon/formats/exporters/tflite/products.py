@@ -23,8 +23,8 @@ from tenon.network.ops.convert import Cast
 from tenon.network.ops.matmul import Gemm
 from tenon.network.ops.pool import AveragePool, MaxPool
 from tenon.network.ops.quantised_values import dequantised, integers_of
-from tenon.network.ops.quantize import limits
 from tenon.network.ops.reduce import GlobalMaxPool, GlobalPool
+from tenon.network.ops.requantize import limits
 from tenon.network.ops.window import Axis, Window
 
 _SAME, _VALID = 0, 1

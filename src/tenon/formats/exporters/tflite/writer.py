@@ -21,7 +21,8 @@ from tenon.network.graph.graph import Array, Graph, Node, Value
 from tenon.network.graph.types import DType, Quant
 from tenon.network.ops.base import Operator
 from tenon.network.ops.quantised_values import bounds, dequantised, integers_of, scalar_grid
-from tenon.network.ops.quantize import QuantizeLinear, limits
+from tenon.network.ops.quantize import QuantizeLinear
+from tenon.network.ops.requantize import limits
 
 Axes = tuple[int, ...]
 
