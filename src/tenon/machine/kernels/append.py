@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import lru_cache
 
 from tenon.machine.kernel_ir.build import Builder, lane_segments
@@ -12,19 +13,32 @@ from tenon.network.graph.types import I64, DType
 
 @lru_cache(maxsize=256)
 def append(
-    outer: int, extent: int, count: int, inner: int, dtype: DType, machine: Machine, positions: int = 0
+    outer: int,
+    extent: int,
+    count: int,
+    inner: int,
+    dtype: DType,
+    machine: Machine,
+    positions: int = 0,
+    *,
+    counted: bool = False,
 ) -> Kernel:
-    """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, as far as there is room in ``extent`` rows, or
-    where there are ``positions``, as far as there are, at (at + i) modulo ``extent``.  Parameters: x, at (i64), y."""
-    k = Builder(f"append_{outer}x{count}x{inner}", f"Rows of {inner} elements written from a position on")
+    """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, where ``counted`` the first n of them, as far as
+    there is room in ``extent`` rows, or where there are ``positions``, as far as there are, at (at + i) modulo
+    ``extent``.  Parameters: x, at (i64), where ``counted`` n (i64), y."""
+    k = Builder(
+        f"append_{outer}x{count}x{inner}{'_counted' * counted}", f"Rows of {inner} elements written from a position on"
+    )
     x = k.param("x", outer, count, inner, dtype=dtype)
     position = k.param("at", 1, dtype=I64)
+    number = k.param("n", 1, dtype=I64) if counted else None
     y = k.param("y", outer, extent, inner, dtype=dtype, out=True)
-    with (
-        k.bind("at", cast(position[0], I64), (positions or extent) + 1) as at,
-        k.loop("o", outer, kind="parallel") as o,
-        k.loop("i", count, (positions or extent) - at, kind="serial" if positions else "parallel") as i,
-    ):
+    with ExitStack() as nest:
+        ends = [] if number is None else [nest.enter_context(k.bind("n", number[0], count + 1))]
+        at = nest.enter_context(k.bind("at", cast(position[0], I64), (positions or extent) + 1))
+        o = nest.enter_context(k.loop("o", outer, kind="parallel"))
+        kind = "serial" if positions else "parallel"
+        i = nest.enter_context(k.loop("i", count, (positions or extent) - at, *ends, kind=kind))
         row = (at + i) % extent if positions else at + i
         for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:

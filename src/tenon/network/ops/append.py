@@ -15,7 +15,10 @@ from tenon.network.graph.types import I64, TensorType
 from tenon.network.ops.base import Case, Input, Operator, Output, Site, Step, register, typed
 from tenon.network.ops.indexing import copied, parted
 from tenon.network.ops.move import normal_axis
-from tenon.network.ops.reach import Operands, Reach, Reaches
+from tenon.network.ops.reach import CountedRead, Operands, Reach, Reaches
+
+_COUNTED, _OF_SLOTS = 4, 5
+"""Inputs where the number of rows is one, and where rows have slots."""
 
 
 @register
@@ -25,10 +28,12 @@ class Append(Operator):
 
     The data has room behind its true extent: the result has its shape, and rows of ``new`` that would lie past its end
     are not written.  An extent below 0 or past the end counts as the nearest of the two.  With ``positions`` the data
-    is a ring: row number n, below ``positions``, is written at n modulo the data's extent.
+    is a ring: row number n, below ``positions``, is written at n modulo the data's extent.  One more input, an i64,
+    says how many rows of ``new`` there are, of which the others are not read.
 
-    Two more inputs are for several sequences: the slot of each row, i64 [rows], and how many rows there are.  The data
-    is [slots, heads, room, n], ``new`` [1, heads, rows, n], and the extent, i64 [rows], is the place of each row.
+    Two more inputs in place of that one are for several sequences: the slot of each row, i64 [rows], and how many rows
+    there are.  The data is [slots, heads, room, n], ``new`` [1, heads, rows, n], and the extent, i64 [rows], is the
+    place of each row.
     """
 
     axis: int = 0
@@ -38,11 +43,11 @@ class Append(Operator):
     moves: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        x, new, extent, *slots = typed(inputs)
-        if slots:
+        x, new, extent, *more = typed(inputs)
+        if len(more) > 1:
             fits = x.rank == new.rank == 4 and (1, x.dims[1], x.dims[3]) == (new.dims[0], new.dims[1], new.dims[3])
             rows = TensorType(I64, (new.dims[2],)) if fits else None
-            if extent != rows or slots != [rows, TensorType(I64, ())] or x.dtype is not new.dtype:
+            if extent != rows or more != [rows, TensorType(I64, ())] or x.dtype is not new.dtype:
                 raise ShapeError(f"Append: {new} at {extent} does not fit the slots {x}")
             return (x,)
         axis = normal_axis(self.name, self.axis, x.rank)
@@ -52,13 +57,16 @@ class Append(Operator):
             raise ShapeError(f"Append: {new} does not fit {x} along axis {axis}")
         if extent.dtype is not I64 or extent.size != 1:
             raise ShapeError(f"Append: the extent {extent} must be one i64")
+        if more and more != [TensorType(I64, ())]:
+            raise ShapeError(f"Append: the number of rows {more[0]} must be an i64 scalar")
         return (TensorType(x.dtype, x.dims, quant=x.quant),)
 
-    def reference(self, x: Array, new: Array, extent: Array, *slots: Array) -> Array:
-        if slots:
+    def reference(self, x: Array, new: Array, extent: Array, *more: Array) -> Array:
+        if len(more) > 1:
+            slots, count = more
             y = x.copy()
-            for i in range(min(max(int(slots[1]), 0), new.shape[2])):
-                slot = min(max(int(slots[0][i]), 0), len(x) - 1)
+            for i in range(min(max(int(count), 0), new.shape[2])):
+                slot = min(max(int(slots[i]), 0), len(x) - 1)
                 place = min(max(int(extent[i]), 0), (self.positions or x.shape[2]) - 1)
                 y[slot, :, place % x.shape[2]] = new[0, :, i]
             return y
@@ -66,16 +74,22 @@ class Append(Operator):
         most = self.positions or x.shape[axis]
         start = min(max(int(extent.item()), 0), most)
         rows = np.moveaxis(new, axis, 0)[: most - start]
+        if more:
+            rows = rows[: max(int(more[0]), 0)]
         for i, row in enumerate(rows):
             np.moveaxis(y, axis, 0)[(start + i) % x.shape[axis]] = row
         return y
 
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
-        if len(inputs) > 3:
+        if len(inputs) == _OF_SLOTS:
             return None
-        if axis == self.axis % outputs[0].rank:
-            return Reach(axis), None, None
-        return Reach(axis), Reach(axis), None
+        new = None if axis == self.axis % outputs[0].rank else Reach(axis)
+        return (Reach(axis), new, None, None)[: len(inputs)]
+
+    def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
+        if len(inputs) != _COUNTED or inputs[1] is None:
+            return ()
+        return (CountedRead(1, self.axis % inputs[1].type.rank, 3),)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
@@ -83,14 +97,16 @@ class Append(Operator):
     def lower(self, site: Site) -> list[Step]:
         x, new = site.input(0), site.input(1)
         steps = [copied(site)] if x.size and 0 not in site.placed else []
-        if len(site.inputs) > 3 and new.size and x.size:
+        if len(site.inputs) == _OF_SLOTS and new.size and x.size:
             shape = (x.dims[1], x.dims[2], x.dims[3])
             kernel = append_to_slots(x.dims[0], shape, new.dims[2], x.dtype, site.machine, self.positions)
             steps.append(Step(kernel, (*(Input(i) for i in range(1, 5)), Output())))
         elif new.size and x.size:
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
-            kernel = append(outer, extent, new.dims[self.axis % x.rank], inner, x.dtype, site.machine, self.positions)
-            steps.append(Step(kernel, (Input(1), Input(2), Output())))
+            counted = [Input(3)] if len(site.inputs) == _COUNTED else []
+            sizes = outer, extent, new.dims[self.axis % x.rank], inner
+            kernel = append(*sizes, x.dtype, site.machine, self.positions, counted=bool(counted))
+            steps.append(Step(kernel, (Input(1), Input(2), *counted, Output())))
         return steps
 
     @classmethod
@@ -103,6 +119,10 @@ class Append(Operator):
         yield Case(cls(), (integers, -integers[:2], np.array(-3)), label="below_zero")
         for start in (2, 30, 37):
             yield Case(cls(1, 39), ((2, 7, 5), (2, 4, 5), np.array(start)), label=f"ring_{start}")
+        for count in (-1, 0, 3, 9):
+            yield Case(cls(2), ((1, 3, 7, 19), (1, 3, 4, 19), np.array(2), np.array(count)), label=f"counted_{count}")
+        yield Case(cls(1), ((2, 7, 5), (2, 6, 5), np.array(4), np.array(5)), label="counted_no_room")
+        yield Case(cls(1, 39), ((2, 7, 5), (2, 4, 5), np.array(30), np.array(2)), label="counted_ring")
         slots = (np.array([1, 2, 0, 1]), np.array(3))
         places = np.array([4, 0, 6, 5])
         yield Case(cls(2), ((3, 2, 7, 19), (1, 2, 4, 19), places, *slots), label="slots")

@@ -158,8 +158,10 @@ def appended(node: SizedNode, axis: int, most: int) -> Value:
     """The operands one behind the other along an axis, in a buffer of ``most`` places."""
     total, value = node.extents(0)[axis], with_room(node, axis, most)
     for i in range(1, len(node.inputs)):
-        value = node.whole("Append", value, node.input(i), node.number(total), axis=axis)
-        total = total + node.extents(i)[axis]
+        count = node.extents(i)[axis]
+        counted = [] if count.known else [node.number(count)]
+        value = node.whole("Append", value, node.input(i), node.number(total), *counted, axis=axis)
+        total = total + count
     return value
 
 

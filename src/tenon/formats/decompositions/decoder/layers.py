@@ -234,8 +234,9 @@ class DecoderLayers:
                 writer.plain(append, [old, rows, *places], [writer.fresh(f"{old.name}_next")], b.origin)[0]
                 for old, rows in zip(past, new, strict=True)
             ]
-        ended = [self._ended(rows, 2) for rows in new]
-        return [b.add("Concat", *pair, axis=2) for pair in zip(past, ended, strict=True)] if past else ended
+        if past:
+            return [b.add("Concat", *pair, axis=2) for pair in zip(past, new, strict=True)]
+        return [self._ended(rows, 2) for rows in new]
 
     def _ended(self, x: Value, axis: int) -> Value:
         """x with zeros beyond the tokens of the run, of which then nothing is computed."""
