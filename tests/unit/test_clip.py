@@ -109,7 +109,7 @@ def test_what_is_needed_is_computed(name: str, machine: str) -> None:
             inputs, constants = (*site.inputs, TensorType(I64, ())), (*site.constants, None)
             got = results(op, replace(site, inputs=inputs, constants=constants), [*arrays, np.array(n)])
             kept = (slice(None),) * axis + (slice(n),)
-            np.testing.assert_array_equal(got[kept], expected[kept])
+            assert got[kept].tobytes() == expected[kept].tobytes()  # NaN of 16 bits is not equal to itself
 
 
 # ------------------------------------------------------------------------------------------------- faults
