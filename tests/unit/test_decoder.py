@@ -123,9 +123,7 @@ def test_both_entry_points_have_one_copy_of_weights_and_caches() -> None:
     for program, counted in ((made.program, False), *((more, True) for more in made.more)):
         calls = [call for call in program.calls if call.op == "Append"]
         assert len(calls) == len(CACHES), "no call copies a cache"
-        assert all(call.kernel.name.endswith("_counted") == counted for call in calls), (
-            "no row beyond the words is read"
-        )
+        assert all(("_counted" in call.kernel.name) == counted for call in calls), "no row beyond the words is read"
     moved = {"reorder", "transpose", "mask"}
     moves = [call for call in made.program.calls if moved & {*call.kernel.name.split("_")} and call.facts.bytes > 16]
     assert not moves, "one word reads the keys and values where they are"

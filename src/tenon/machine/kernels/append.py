@@ -22,14 +22,16 @@ def append(
     positions: int = 0,
     *,
     counted: bool = False,
+    turned: bool = False,
 ) -> Kernel:
     """y[o, at + i] = x[o, i] for ``count`` rows of ``inner`` elements, where ``counted`` the first n of them, as far as
     there is room in ``extent`` rows, or where there are ``positions``, as far as there are, at (at + i) modulo
-    ``extent``.  Parameters: x, at (i64), where ``counted`` n (i64), y."""
+    ``extent``.  Parameters: x, where ``turned`` [count, outer, inner], at (i64), where ``counted`` n (i64), y."""
     k = Builder(
-        f"append_{outer}x{count}x{inner}{'_counted' * counted}", f"Rows of {inner} elements written from a position on"
+        f"append_{outer}x{count}x{inner}{'_counted' * counted}{'_turned' * turned}",
+        f"Rows of {inner} elements written from a position on",
     )
-    x = k.param("x", outer, count, inner, dtype=dtype)
+    x = k.param("x", *((count, outer) if turned else (outer, count)), inner, dtype=dtype)
     position = k.param("at", 1, dtype=I64)
     number = k.param("n", 1, dtype=I64) if counted else None
     y = k.param("y", outer, extent, inner, dtype=dtype, out=True)
@@ -42,7 +44,8 @@ def append(
         row = (at + i) % extent if positions else at + i
         for start, iterations, width in lane_segments(inner, machine.lanes_of(dtype)):
             with k.loop("v", iterations) as v:
-                y.vec(width)[o, row, v + start // width] = x.vec(width)[o, i, v + start // width]
+                own = (i, o) if turned else (o, i)
+                y.vec(width)[o, row, v + start // width] = x.vec(width)[(*own, v + start // width)]
     return k.done()
 
 

@@ -46,6 +46,7 @@ from tenon.machine.plan.program import (
     Repeat,
     SizeCheck,
 )
+from tenon.machine.plan.turned_rows import read_turned
 from tenon.machine.plan.weights import Weighed, aligned
 from tenon.network.graph.graph import Graph, Node, Value
 from tenon.network.graph.types import LARGEST_BUFFER, TensorType
@@ -70,6 +71,7 @@ def plan(
     fill_outputs(graph)
     for part in with_bodies(graph):
         read_masked(part)
+        read_turned(part)
     _lay_out(graph, setting)
     if try_orders:
         _reorder_by_arena(graph, setting)

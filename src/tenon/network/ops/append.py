@@ -19,6 +19,9 @@ from tenon.network.ops.reach import CountedRead, Operands, Reach, Reaches
 
 _COUNTED, _OF_SLOTS = 4, 5
 """Inputs where the number of rows is one, and where rows have slots."""
+_TURNED = (0, 2, 1, 3)
+_HEADS = (4, 2, 1)
+"""Rank, axis and first extent of data whose new rows may be turned."""
 
 
 @register
@@ -29,7 +32,8 @@ class Append(Operator):
     The data has room behind its true extent: the result has its shape, and rows of ``new`` that would lie past its end
     are not written.  An extent below 0 or past the end counts as the nearest of the two.  With ``positions`` the data
     is a ring: row number n, below ``positions``, is written at n modulo the data's extent.  One more input, an i64,
-    says how many rows of ``new`` there are, of which the others are not read.
+    says how many rows of ``new`` there are, of which the others are not read.  ``turned``: of data [1, heads, room, n]
+    the new rows are [1, rows, heads, n].
 
     Two more inputs in place of that one are for several sequences: the slot of each row, i64 [rows], and how many rows
     there are.  The data is [slots, heads, room, n], ``new`` [1, heads, rows, n], and the extent, i64 [rows], is the
@@ -38,6 +42,7 @@ class Append(Operator):
 
     axis: int = 0
     positions: int = 0
+    turned: bool = False
     arity: ClassVar[tuple[int, int]] = (3, 5)
     internal: ClassVar[bool] = True
     moves: ClassVar[bool] = True
@@ -51,15 +56,26 @@ class Append(Operator):
                 raise ShapeError(f"Append: {new} at {extent} does not fit the slots {x}")
             return (x,)
         axis = normal_axis(self.name, self.axis, x.rank)
-        if (x.dtype, x.rank) != (new.dtype, new.rank) or any(
-            a != b for d, (a, b) in enumerate(zip(x.dims, new.dims, strict=True)) if d != axis
-        ):
+        alike = (x.dtype, x.rank) == (new.dtype, new.rank)
+        if self.turned and (x.rank, axis, x.dims[0]) != _HEADS:
+            alike = False
+        if not alike or any(a != b for d, (a, b) in enumerate(zip(x.dims, self._rows(new), strict=True)) if d != axis):
             raise ShapeError(f"Append: {new} does not fit {x} along axis {axis}")
         if extent.dtype is not I64 or extent.size != 1:
             raise ShapeError(f"Append: the extent {extent} must be one i64")
         if more and more != [TensorType(I64, ())]:
             raise ShapeError(f"Append: the number of rows {more[0]} must be an i64 scalar")
         return (TensorType(x.dtype, x.dims, quant=x.quant),)
+
+    def _rows(self, new: TensorType) -> tuple[int, ...]:
+        """The extents of the new rows, in the order of the data's."""
+        return tuple(new.dims[i] for i in _TURNED) if self.turned else new.dims
+
+    def takes_turned(self, inputs: Operands) -> bool:
+        """Whether the new rows may be ``turned``: their heads and rows change places."""
+        x = inputs[0]
+        heads = x is not None and (x.type.rank, self.axis % x.type.rank, x.type.dims[0]) == _HEADS
+        return heads and not self.turned and len(inputs) != _OF_SLOTS
 
     def reference(self, x: Array, new: Array, extent: Array, *more: Array) -> Array:
         if len(more) > 1:
@@ -71,6 +87,7 @@ class Append(Operator):
                 y[slot, :, place % x.shape[2]] = new[0, :, i]
             return y
         axis, y = self.axis % x.ndim, x.copy()
+        new = new.transpose(_TURNED) if self.turned else new
         most = self.positions or x.shape[axis]
         start = min(max(int(extent.item()), 0), most)
         rows = np.moveaxis(new, axis, 0)[: most - start]
@@ -83,13 +100,14 @@ class Append(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         if len(inputs) == _OF_SLOTS:
             return None
-        new = None if axis == self.axis % outputs[0].rank else Reach(axis)
+        new = None if axis == self.axis % outputs[0].rank else Reach(_TURNED[axis] if self.turned else axis)
         return (Reach(axis), new, None, None)[: len(inputs)]
 
     def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
         if len(inputs) != _COUNTED or inputs[1] is None:
             return ()
-        return (CountedRead(1, self.axis % inputs[1].type.rank, 3),)
+        axis = self.axis % inputs[1].type.rank
+        return (CountedRead(1, _TURNED[axis] if self.turned else axis, 3),)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
@@ -104,8 +122,9 @@ class Append(Operator):
         elif new.size and x.size:
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
             counted = [Input(3)] if len(site.inputs) == _COUNTED else []
-            sizes = outer, extent, new.dims[self.axis % x.rank], inner
-            kernel = append(*sizes, x.dtype, site.machine, self.positions, counted=bool(counted))
+            sizes = outer, extent, self._rows(new)[self.axis % x.rank], inner
+            forms = {"counted": bool(counted), "turned": self.turned}
+            kernel = append(*sizes, x.dtype, site.machine, self.positions, **forms)
             steps.append(Step(kernel, (Input(1), Input(2), *counted, Output())))
         return steps
 
@@ -123,6 +142,10 @@ class Append(Operator):
             yield Case(cls(2), ((1, 3, 7, 19), (1, 3, 4, 19), np.array(2), np.array(count)), label=f"counted_{count}")
         yield Case(cls(1), ((2, 7, 5), (2, 6, 5), np.array(4), np.array(5)), label="counted_no_room")
         yield Case(cls(1, 39), ((2, 7, 5), (2, 4, 5), np.array(30), np.array(2)), label="counted_ring")
+        turned = (1, 3, 7, 19), (1, 4, 3, 19), np.array(2)
+        yield Case(cls(2, turned=True), turned, label="turned")
+        yield Case(cls(2, turned=True), (*turned, np.array(3)), label="turned_counted")
+        yield Case(cls(2, 39, turned=True), (*turned[:2], np.array(30), np.array(3)), label="turned_ring")
         slots = (np.array([1, 2, 0, 1]), np.array(3))
         places = np.array([4, 0, 6, 5])
         yield Case(cls(2), ((3, 2, 7, 19), (1, 2, 4, 19), places, *slots), label="slots")
