@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenon.network.graph.graph import Graph, Node
-from tenon.network.ops.append import Append
+from tenon.network.ops.append import TURNED, Append
 from tenon.network.ops.move import Transpose
-
-_HEADS_FIRST = (0, 2, 1, 3)
-"""[1, heads, rows, n] of [1, rows, heads, n]."""
 
 
 def read_turned(graph: Graph) -> None:
@@ -27,6 +24,6 @@ def _transpose(graph: Graph, node: Node) -> Node | None:
         return None
     rows = node.input(1)
     maker = rows.producer
-    if maker is None or not isinstance(maker.op, Transpose) or maker.op.order(rows.type.rank) != _HEADS_FIRST:
+    if maker is None or not isinstance(maker.op, Transpose) or maker.op.order(rows.type.rank) != TURNED:
         return None
     return maker if rows.type.dims[2] > 1 and rows.uses == [node] and not graph.is_output(rows) else None

@@ -19,7 +19,8 @@ from tenon.network.ops.reach import CountedRead, Operands, Reach, Reaches
 
 _COUNTED, _OF_SLOTS = 4, 5
 """Inputs where the number of rows is one, and where rows have slots."""
-_TURNED = (0, 2, 1, 3)
+TURNED = (0, 2, 1, 3)
+"""The order of axes that turned rows come from."""
 _HEADS = (4, 2, 1)
 """Rank, axis and first extent of data whose new rows may be turned."""
 
@@ -69,7 +70,7 @@ class Append(Operator):
 
     def _rows(self, new: TensorType) -> tuple[int, ...]:
         """The extents of the new rows, in the order of the data's."""
-        return tuple(new.dims[i] for i in _TURNED) if self.turned else new.dims
+        return tuple(new.dims[i] for i in TURNED) if self.turned else new.dims
 
     def takes_turned(self, inputs: Operands) -> bool:
         """Whether the new rows may be ``turned``: their heads and rows change places."""
@@ -87,7 +88,7 @@ class Append(Operator):
                 y[slot, :, place % x.shape[2]] = new[0, :, i]
             return y
         axis, y = self.axis % x.ndim, x.copy()
-        new = new.transpose(_TURNED) if self.turned else new
+        new = new.transpose(TURNED) if self.turned else new
         most = self.positions or x.shape[axis]
         start = min(max(int(extent.item()), 0), most)
         rows = np.moveaxis(new, axis, 0)[: most - start]
@@ -100,14 +101,14 @@ class Append(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         if len(inputs) == _OF_SLOTS:
             return None
-        new = None if axis == self.axis % outputs[0].rank else Reach(_TURNED[axis] if self.turned else axis)
+        new = None if axis == self.axis % outputs[0].rank else Reach(TURNED[axis] if self.turned else axis)
         return (Reach(axis), new, None, None)[: len(inputs)]
 
     def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
         if len(inputs) != _COUNTED or inputs[1] is None:
             return ()
         axis = self.axis % inputs[1].type.rank
-        return (CountedRead(1, _TURNED[axis] if self.turned else axis, 3),)
+        return (CountedRead(1, TURNED[axis] if self.turned else axis, 3),)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
