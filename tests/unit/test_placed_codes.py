@@ -7,7 +7,7 @@ import pytest
 
 from tenon.machine.kernels.block_formats import FORMATS
 from tenon.machine.kernels.block_packing import BlockPacking
-from tenon.machine.kernels.placed_codes import Placement, least_place, placements
+from tenon.machine.kernels.placed_codes import CodePlace, code_places, least_place
 
 
 @pytest.mark.parametrize(("width", "bits"), [(4, 11), (8, 11), (4, 17)])
@@ -16,7 +16,7 @@ def test_products_by_placed_codes_are_exact(width: int, bits: int) -> None:
     rng = np.random.default_rng(0)
     numbers = np.append(rng.integers(1 << bits - 1, 1 << bits, 50), (1 << bits) - 1)
     scales = np.concatenate([numbers * 2.0**-16, numbers * -(2.0**-24), [0.0]])
-    placed = placements(width, bits)
+    placed = code_places(width, bits)
     assert [each.start for each in placed] == list(range(0, 32, width))
     for at in placed:
         assert bits <= at.place <= 23 - width
@@ -33,13 +33,13 @@ def test_products_by_placed_codes_are_exact(width: int, bits: int) -> None:
 
 
 def test_codes_of_a_word_share_shifts() -> None:
-    assert placements(4, 11)[:5] == [Placement(0, 11), Placement(4, 11), Placement(8, 11), *map(_moved, (12, 16))]
-    shifts = [len({each.shift for each in placements(*sizes)}) for sizes in ((4, 11), (8, 11), (4, 17))]
+    assert code_places(4, 11)[:5] == [CodePlace(0, 11), CodePlace(4, 11), CodePlace(8, 11), *map(_moved, (12, 16))]
+    shifts = [len({each.shift for each in code_places(*sizes)}) for sizes in ((4, 11), (8, 11), (4, 17))]
     assert shifts == [3, 4, 8]
 
 
-def _moved(start: int) -> Placement:
-    return Placement(start, -1)
+def _moved(start: int) -> CodePlace:
+    return CodePlace(start, -1)
 
 
 @pytest.mark.parametrize(

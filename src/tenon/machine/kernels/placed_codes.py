@@ -23,7 +23,7 @@ _SCALE, _FINE = 11, 6
 
 
 @dataclass(frozen=True)
-class Placement:
+class CodePlace:
     """A code at bit ``start`` of a word, which is moved by ``shift`` bits, to the left where that is positive."""
 
     start: int
@@ -39,12 +39,12 @@ class Placement:
         return 1 << _MANTISSA - self.place
 
 
-def placements(width: int, least: int) -> list[Placement]:
+def code_places(width: int, least: int) -> list[CodePlace]:
     """Where the codes of ``width`` bits of a word go: to bit ``least`` or above, within the mantissa."""
-    most, result = _MANTISSA - width, list[Placement]()
+    most, result = _MANTISSA - width, list[CodePlace]()
     for start in range(0, 32, width):
         shared = (each.shift for each in result if least <= start + each.shift <= most)
-        result.append(Placement(start, next(shared, least - start)))
+        result.append(CodePlace(start, next(shared, least - start)))
     return result
 
 
@@ -63,13 +63,13 @@ class PlacedCodes:
     k: Builder
     p: BlockPacking
     scale: Expr
-    placed: list[Placement]
+    placed: list[CodePlace]
     subtracted: dict[int, Expr] = field(default_factory=dict)
     """By place what is subtracted from products."""
 
     @classmethod
     def of(cls, k: Builder, p: BlockPacking, scale: Expr) -> PlacedCodes:
-        return cls(k, p, scale, placements(p.format.bits, least_place(p)))
+        return cls(k, p, scale, code_places(p.format.bits, least_place(p)))
 
     def values(self, stored: Callable[[int], Expr], pair: int) -> Iterator[Expr]:
         """The products of the codes of two words of a group, in order; ``stored`` gives the words in memory."""
@@ -85,7 +85,7 @@ class PlacedCodes:
     def _moved(self, word: Expr, shift: int) -> Expr:
         return self.k.let("c", word << shift if shift > 0 else word >> -shift) if shift else word
 
-    def _value(self, word: Expr, at: Placement) -> Expr:
+    def _value(self, word: Expr, at: CodePlace) -> Expr:
         f, signed = self.p.format, self.p.format.bits == 8 and self.p.signed
         exponent = _BIAS + _MANTISSA - at.place << _MANTISSA
         if at.place not in self.subtracted:
