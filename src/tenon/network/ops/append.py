@@ -57,10 +57,8 @@ class Append(Operator):
                 raise ShapeError(f"Append: {new} at {extent} does not fit the slots {x}")
             return (x,)
         axis = normal_axis(self.name, self.axis, x.rank)
-        alike = (x.dtype, x.rank) == (new.dtype, new.rank)
-        if self.turned and (x.rank, axis, x.dims[0]) != _HEADS:
-            alike = False
-        if not alike or any(a != b for d, (a, b) in enumerate(zip(x.dims, self._rows(new), strict=True)) if d != axis):
+        alike = (x.dtype, x.rank) == (new.dtype, new.rank) and (self._of_heads(x) or not self.turned)
+        if not alike or any(n != new.dims[self._own_axis(d)] for d, n in enumerate(x.dims) if d != axis):
             raise ShapeError(f"Append: {new} does not fit {x} along axis {axis}")
         if extent.dtype is not I64 or extent.size != 1:
             raise ShapeError(f"Append: the extent {extent} must be one i64")
@@ -68,15 +66,18 @@ class Append(Operator):
             raise ShapeError(f"Append: the number of rows {more[0]} must be an i64 scalar")
         return (TensorType(x.dtype, x.dims, quant=x.quant),)
 
-    def _rows(self, new: TensorType) -> tuple[int, ...]:
-        """The extents of the new rows, in the order of the data's."""
-        return tuple(new.dims[i] for i in TURNED) if self.turned else new.dims
+    def _own_axis(self, axis: int) -> int:
+        """The axis of the new rows along which the data has ``axis``."""
+        return TURNED[axis] if self.turned else axis
+
+    def _of_heads(self, x: TensorType) -> bool:
+        """Whether the data are those of the heads of one sequence, [1, heads, room, n]."""
+        return (x.rank, self.axis % x.rank, x.dims[0]) == _HEADS
 
     def takes_turned(self, inputs: Operands) -> bool:
         """Whether the new rows may be ``turned``: their heads and rows change places."""
         x = inputs[0]
-        heads = x is not None and (x.type.rank, self.axis % x.type.rank, x.type.dims[0]) == _HEADS
-        return heads and not self.turned and len(inputs) != _OF_SLOTS
+        return x is not None and self._of_heads(x.type) and not self.turned and len(inputs) != _OF_SLOTS
 
     def reference(self, x: Array, new: Array, extent: Array, *more: Array) -> Array:
         if len(more) > 1:
@@ -101,14 +102,13 @@ class Append(Operator):
     def reach(self, inputs: Operands, outputs: Sequence[TensorType], axis: int, output: int = 0) -> Reaches | None:
         if len(inputs) == _OF_SLOTS:
             return None
-        new = None if axis == self.axis % outputs[0].rank else Reach(TURNED[axis] if self.turned else axis)
+        new = None if axis == self.axis % outputs[0].rank else Reach(self._own_axis(axis))
         return (Reach(axis), new, None, None)[: len(inputs)]
 
     def counted_reads(self, inputs: Operands) -> tuple[CountedRead, ...]:
         if len(inputs) != _COUNTED or inputs[1] is None:
             return ()
-        axis = self.axis % inputs[1].type.rank
-        return (CountedRead(1, TURNED[axis] if self.turned else axis, 3),)
+        return (CountedRead(1, self._own_axis(self.axis % inputs[1].type.rank), 3),)
 
     def in_place(self, site: Site) -> tuple[int, ...]:
         return (0,)
@@ -123,7 +123,7 @@ class Append(Operator):
         elif new.size and x.size:
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
             counted = [Input(3)] if len(site.inputs) == _COUNTED else []
-            sizes = outer, extent, self._rows(new)[self.axis % x.rank], inner
+            sizes = outer, extent, new.dims[self._own_axis(self.axis % x.rank)], inner
             forms = {"counted": bool(counted), "turned": self.turned}
             kernel = append(*sizes, x.dtype, site.machine, self.positions, **forms)
             steps.append(Step(kernel, (Input(1), Input(2), *counted, Output())))
