@@ -120,7 +120,7 @@ def shown(demand: Demand) -> dict[int, list[tuple[str, int, int, int]]]:
 @pytest.mark.parametrize("divisor", [1, 2, 16])
 @pytest.mark.parametrize("reach", [Reach(0), Reach(0, 1, -3, 4), Reach(0, 16, -15), Reach(0, 2, 5, 3)])
 def test_operands_of_operands_are_needed_as_far_as_both_reaches_say(divisor: int, reach: Reach) -> None:
-    """Exactly so far where the second has no factor, or takes back what the first rounds up."""
+    """The bound is exact where the second has no factor, or takes back what the first rounds up."""
     both, spare = Reach(0, 3, 2, divisor).then(reach), set[int]()
     for count in range(60):
         first = -(-(3 * count + 2) // divisor)

@@ -12,7 +12,7 @@ from tenon.machine.kernels.placed_codes import CodePlace, code_places, least_pla
 
 @pytest.mark.parametrize(("width", "bits"), [(4, 11), (8, 11), (4, 17)])
 def test_products_by_placed_codes_are_exact(width: int, bits: int) -> None:
-    """Of every code, and of scales with all bits set and at random, both products and their difference."""
+    """For every code, and scales with all bits set and at random, both products and their difference are exact."""
     rng = np.random.default_rng(0)
     numbers = np.append(rng.integers(1 << bits - 1, 1 << bits, 50), (1 << bits) - 1)
     scales = np.concatenate([numbers * 2.0**-16, numbers * -(2.0**-24), [0.0]])
