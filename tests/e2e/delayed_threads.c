@@ -29,13 +29,13 @@ static void pause_at_random(void) {
   })
 #include "threads.c"
 
-enum { TURNS = 7 }; /* a run is phases 0, 1, 0, 1, 0, 1, 2 */
+enum { TURNS = 7, RUNS = 4 }; /* a run is phases 0, 1, 0, 1, 0, 1, 2 */
 
 static int threads, parts, repeated;
 
 static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
   (void)weights, (void)states, (void)activations, (void)phase, (void)index;
-  __atomic_add_fetch(&parts, threads / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
+  __atomic_add_fetch(&parts, threads * EACH / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
 }
 
 static int next(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase) {
@@ -50,9 +50,10 @@ int main(int argc, char **argv) {
   for (int i = 0; i < rounds; i++) {
     TenonThreadPool *pool = tenon_thread_pool_start(part, next, threads);
     if (pool == NULL) return 1;
-    for (int j = 0; j < 4; j++) tenon_thread_pool_run(pool, NULL, NULL, NULL);
+    for (int j = 0; j < RUNS; j++) tenon_thread_pool_run(pool, NULL, NULL, NULL);
     tenon_thread_pool_stop(pool);
   }
-  printf("%d of %d\n", parts, rounds * 4 * TURNS * threads);
-  return parts != rounds * 4 * TURNS * threads;
+  const int expected = rounds * RUNS * TURNS * threads * EACH;
+  printf("%d of %d\n", parts, expected);
+  return parts != expected;
 }

@@ -13,6 +13,16 @@
 
 enum { THREADS = 3, RUNS = 4, LINE = 64 };
 
+static const int PARTS[] = {1, 5, 40}; /* of phases run by this thread, the last first */
+enum { ORDERS = sizeof PARTS / sizeof *PARTS };
+
+static void run_backwards(const uint8_t *weights, uint8_t *states, uint8_t *activations, int parts) {
+  int phase = -1;
+  while ((phase = JOIN(TENON_ENTRY, _next)(weights, states, activations, phase)) >= 0)
+    for (int part = parts - 1; part >= 0; part--)
+      JOIN(TENON_ENTRY, _phase)(weights, states, activations, phase, part, parts);
+}
+
 static uint8_t *region(size_t size) { return aligned_alloc(LINE, (size + LINE) / LINE * LINE); }
 
 int main(int count, char **arguments) {
@@ -33,6 +43,10 @@ int main(int count, char **arguments) {
     differences += memcmp(alone, together, mutable_size) != 0;
   }
   tenon_thread_pool_stop(pool);
-  printf("%d of %d runs differ\n", differences, RUNS);
+  for (int i = 0; i < ORDERS; i++) {
+    run_backwards(weights, together, activations, PARTS[i]);
+    differences += memcmp(alone, together, mutable_size) != 0;
+  }
+  printf("%d of %d runs differ\n", differences, RUNS + ORDERS);
   return differences != 0;
 }

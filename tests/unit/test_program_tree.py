@@ -194,7 +194,8 @@ class Regions:
 
 
 @pytest.mark.usefixtures("every_kernel_divided")
-def test_parts_in_any_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [2, 3, 12])
+def test_parts_in_any_order(parts: int, tmp_path: Path) -> None:
     """Each phase by parts from the last to the first, for two runs at the same time: entry points keep nothing."""
     made = bundle(3)
     made.save(tmp_path / "looped", ("library", "weights"))
@@ -208,8 +209,8 @@ def test_parts_in_any_order(tmp_path: Path) -> None:
             if phases[run] < 0:
                 del phases[run]
                 continue
-            for part in reversed(range(3)):
-                library.looped_phase(*run.pointers, phases[run], part, 3)
+            for part in reversed(range(parts)):
+                library.looped_phase(*run.pointers, phases[run], part, parts)
     for run, each, (count, choice) in zip(runs, given, CASES, strict=False):
         right = expected(each["x"], count, choice)
         for port in made.program.outputs:

@@ -1,9 +1,10 @@
 /* Thread pool that runs the parts of every phase of a network.
 
-   Each thread first runs its own part, always the same one, for cache locality.  Then, unless the phase ends soon, it takes
-   parts that no thread has started, so that a descheduled or sleeping thread delays a phase by at most one part.  The thread
-   that finishes the last part asks the network for the next phase and opens it.  Who finishes last is counted by groups of
-   parts, and then the groups: many processors that change one number wait for each other.
+   A phase has several parts for each thread.  A thread first runs its own, always the same ones, for cache locality.  Then,
+   unless the phase ends soon, it takes parts that no thread has started, so that a thread that is descheduled, asleep or on
+   a slower processor (of another kind, or shared with another program) delays a phase by at most one part.  The thread that
+   finishes the last part asks the network for the next phase and opens it.  Who finishes last is counted by groups of
+   threads, and then the groups: many processors that change one number wait for each other.
 
    What is opened has a number, a turn, counted over all runs: every phase, as often as it comes, and the idle time after a
    run.  Waiting threads spin on the number for a few microseconds, the usual wait for evenly distributed work, and then
@@ -34,14 +35,15 @@
 #endif
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
-enum { GROUP = 4 }; /* parts that are counted together */
+enum { GROUP = 4 }; /* threads whose parts are counted together */
+enum { EACH = 4 };  /* parts of a phase for each thread */
 enum { GRACE = 40 }; /* spins before a thread takes parts of others, most of which have been started by then */
 enum { WORTH_WAKING = 200000, SOON = 20000 }; /* nanoseconds; SOON is about as long as threads spin */
 
 #define OWN_LINE __attribute__((aligned(CACHE_LINE)))
 
 typedef struct {
-  uint32_t claimed OWN_LINE; /* the last turn in which this thread's part was started, by any thread */
+  uint32_t claimed OWN_LINE; /* how many of this thread's parts any thread has started, counted over all turns */
   TenonThreadPool *pool;
   pthread_t id;
   int index;
@@ -134,11 +136,11 @@ static int phase_after(const TenonThreadPool *pool, int phase) {
   return pool->next(pool->constantWeight, pool->mutableWeight, pool->activations, phase);
 }
 
-/* Count a finished part; returns whether it was the last one.  Who finishes a group sets its number for the next turn, which
-   is not open before all groups are finished. */
-static int was_last(TenonThreadPool *pool, int part) {
-  PartGroup *group = &pool->group[part / GROUP];
-  if (__atomic_sub_fetch(&group->left, 1, __ATOMIC_ACQ_REL) != 0) return 0;
+/* Count finished parts of a thread; returns whether one of them was the last.  Who finishes a group sets its number for the
+   next turn, which is not open before all groups are finished. */
+static int were_last(TenonThreadPool *pool, int owner, uint32_t finished) {
+  PartGroup *group = &pool->group[owner / GROUP];
+  if (__atomic_sub_fetch(&group->left, finished, __ATOMIC_ACQ_REL) != 0) return 0;
   __atomic_store_n(&group->left, group->parts, __ATOMIC_RELAXED);
   if (pool->groups == 1) return 1;
   if (__atomic_sub_fetch(&pool->left, 1, __ATOMIC_ACQ_REL) != 0) return 0;
@@ -146,19 +148,22 @@ static int was_last(TenonThreadPool *pool, int part) {
   return 1;
 }
 
-/* Run a part of a turn's phase, unless a thread has started it.  Where the turn has ended, all parts are. */
-static void run_part(TenonThreadPool *pool, uint32_t turn, int phase, int part) {
-  uint32_t *claimed = &pool->workers[part].claimed, before = turn - 1;
-  if (__atomic_load_n(claimed, __ATOMIC_RELAXED) != before) return;
-  if (!__atomic_compare_exchange_n(claimed, &before, turn, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads);
-  if (was_last(pool, part)) open_turn(pool, turn + 1, phase_after(pool, phase));
+/* Run the parts of a thread in a turn's phase that no thread has started.  Where the turn has ended, all are. */
+static void run_parts(TenonThreadPool *pool, uint32_t turn, int phase, int owner) {
+  uint32_t *claimed = &pool->workers[owner].claimed, finished = 0, next;
+  while ((next = __atomic_load_n(claimed, __ATOMIC_RELAXED)) - turn * EACH < EACH) {
+    if (!__atomic_compare_exchange_n(claimed, &next, next + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    const int part = owner * EACH + (int)(next - turn * EACH);
+    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads * EACH);
+    finished++;
+  }
+  if (finished != 0 && were_last(pool, owner, finished)) open_turn(pool, turn + 1, phase_after(pool, phase));
 }
 
-static void take_part(TenonThreadPool *pool, uint32_t turn, int phase, int index) {
-  run_part(pool, turn, phase, index);
+static void take_parts(TenonThreadPool *pool, uint32_t turn, int phase, int index) {
+  run_parts(pool, turn, phase, index);
   if (ends_within(pool, turn, GRACE)) return;
-  for (int i = 1; i < pool->threads; i++) run_part(pool, turn, phase, (index + i) % pool->threads);
+  for (int i = 1; i < pool->threads; i++) run_parts(pool, turn, phase, (index + i) % pool->threads);
 }
 
 static uint64_t nanoseconds(void) {
@@ -211,7 +216,7 @@ static void *work(void *argument) {
     const uint32_t turn = __atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE);
     const int phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
     if (__atomic_load_n(&pool->stopped, __ATOMIC_RELAXED)) return NULL;
-    if (phase >= 0) take_part(pool, turn, phase, self->index);
+    if (phase >= 0) take_parts(pool, turn, phase, self->index);
     wait_while(pool, turn);
   }
 }
@@ -255,7 +260,7 @@ TenonThreadPool *tenon_thread_pool_start(TenonPhase *run, TenonNext *next, int t
   pool->left = (uint32_t)groups;
   for (int i = 0; i < groups; i++) {
     const uint32_t count = (uint32_t)(threads - i * GROUP < GROUP ? threads - i * GROUP : GROUP);
-    pool->group[i] = (PartGroup){.left = count, .parts = count};
+    pool->group[i] = (PartGroup){.left = count * EACH, .parts = count * EACH};
   }
 #if defined(__linux__)
   pool->avoided = -1;
@@ -283,14 +288,14 @@ static int run_alone(TenonThreadPool *pool) {
 
 static int run_shared(TenonThreadPool *pool) {
   uint32_t turn = __atomic_load_n(&pool->turn, __ATOMIC_RELAXED);
-  for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, turn, __ATOMIC_RELAXED);
+  for (int i = 0; i < pool->threads; i++) __atomic_store_n(&pool->workers[i].claimed, (turn + 1) * EACH, __ATOMIC_RELAXED);
 #if defined(__linux__)
   if (__atomic_load_n(&pool->sleeping, __ATOMIC_RELAXED) != 0) avoid_own_processor(pool);
 #endif
   open_turn(pool, turn + 1, phase_after(pool, -1));
   while ((turn = __atomic_load_n(&pool->turn, __ATOMIC_ACQUIRE)) != __atomic_load_n(&pool->idle, __ATOMIC_RELAXED)) {
     const int phase = __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
-    if (phase >= 0) take_part(pool, turn, phase, 0);
+    if (phase >= 0) take_parts(pool, turn, phase, 0);
     wait_while(pool, turn);
   }
   return __atomic_load_n(&pool->phase, __ATOMIC_ACQUIRE);
