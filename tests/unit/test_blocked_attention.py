@@ -164,7 +164,7 @@ def test_long_attention_is_one_kernel_by_estimate(monkeypatch: pytest.MonkeyPatc
     long = HeadSizes(8, 512, 512, 64, 0.125)
     assert gains(long, machine)
     assert gains(replace(long, queries=1), machine)
-    assert not gains(replace(long, queries=49, keys=49, depth=32, count=4), machine)
+    assert gains(replace(long, queries=49, keys=49, depth=32, count=4), machine)
     assert 1.05 < time_apart(long, machine) / time_in_one(long, machine) < 1.3
     assert 0.5 < time_in_one(replace(long, causal=True), machine) / time_in_one(long, machine) < 0.65
     assert not attends(replace(long, dtype=DType.F16), machine)
@@ -180,3 +180,20 @@ def test_several_threads_gain_as_one_does(threads: int, monkeypatch: pytest.Monk
     assert gains(replace(long, queries=1), many)
     ratios = [time_apart(long, each) / time_in_one(long, each) for each in (machine, many)]
     assert ratios[1] == pytest.approx(ratios[0], rel=0.1)
+
+
+def test_fewer_blocks_than_threads_are_products_and_a_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    machine = find("x86-64-avx512").machine
+    few = HeadSizes(4, 5, 2048, 64, 0.125)
+    assert gains(few, machine)
+    assert not gains(few, replace(machine, threads=16))
+
+
+def test_transpositions_around_attention_count_in_its_favour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three heads of a vision transformer, whose results are merged: one kernel in place of five."""
+    monkeypatch.undo()
+    machine = replace(find("x86-64-avx512").machine, threads=4)
+    apart, merged = (time_apart(HeadSizes(3, 197, 197, 64, 0.125, merged=m), machine) for m in (False, True))
+    assert 1.02 < merged / apart < 1.1
+    assert gains(HeadSizes(3, 197, 197, 64, 0.125, merged=True), machine)

@@ -11,7 +11,7 @@ from tenon.machine.kernels import attention as tensor
 from tenon.machine.kernels import flash_attention as flash
 from tenon.machine.kernels import group_attention as groups
 from tenon.machine.kernels import paired_attention as paired
-from tenon.machine.kernels.attention_tiles import tile_of
+from tenon.machine.kernels.attention_tiles import QueryRun, query_runs, tile_of
 from tenon.machine.kernels.byte_attention import ByteAttention
 from tenon.machine.kernels.conv import Conv
 from tenon.machine.kernels.head_sizes import HeadSizes
@@ -36,7 +36,7 @@ _PASSES = 5
 """How often the scores are read or written: by the products and by the softmax."""
 
 _MEETINGS = 3
-"""How often threads meet between the operators."""
+"""How often threads meet between the operators: keys turned round, two products and a softmax."""
 
 _STREAM = 16.0
 """Bytes of scores that arrive from a larger cache in the time of one multiply-add of a vector."""
@@ -101,14 +101,17 @@ def _of_blocks(s: HeadSizes, machine: Machine) -> float:
     t = tile_of(s, machine)
     keys = s.keys * (min(1.0, 0.5 + t.queries / max(1, s.queries)) if s.causal else 1.0)
     columns = max(1, math.ceil(s.channels / machine.lanes))
-    scores = keys / t.keys * s.depth * step_time(t.keys, t.vecs, machine)
-    tiles = t.queries / t.rows * columns / min(t.across, columns)
-    values = tiles * keys * step_time(t.rows, min(t.across, columns), machine)
-    sums = 3 * t.queries * columns * math.ceil(keys / t.block)
-    block = scores + values + sums + keys * t.vecs * _EXPONENTIAL + _MOVED * t.queries * s.depth
-    blocks = -(-s.queries // t.queries)
-    items = work_items(s.batch, s.count, inside=blocks, threads=machine.threads)
-    return s.batch * s.count * blocks * block * slowest(items, machine.threads)
+
+    def block(run: QueryRun) -> float:
+        scores = keys / t.keys * s.depth * step_time(t.keys, run.vecs, machine)
+        tiles = run.count / t.rows * columns / min(t.across, columns)
+        values = tiles * keys * step_time(t.rows, min(t.across, columns), machine)
+        sums = 3 * run.count * columns * math.ceil(keys / t.block)
+        return scores + values + sums + keys * run.vecs * _EXPONENTIAL + _MOVED * run.count * s.depth
+
+    runs = list(query_runs(s, t))
+    items = work_items(s.batch, s.count, inside=sum(run.blocks for run in runs), threads=machine.threads)
+    return s.batch * s.count * sum(run.blocks * block(run) for run in runs) * slowest(items, machine.threads)
 
 
 def _of_a_row(s: HeadSizes, machine: Machine) -> float:
@@ -135,10 +138,12 @@ def time_apart(s: HeadSizes, machine: Machine) -> float:
     products = sum(best((problem,), machine).cost((problem,), machine).time for problem in problems)
     scores = count * s.queries * s.keys
     softmax = scores / machine.lanes * (_EXPONENTIAL + 4)
-    moved = 0.0 if row else _MOVED * count / s.group * s.keys * s.depth
+    turned = 0 if row else count // s.group * s.keys * s.depth
+    merged = count * s.queries * s.channels if s.merged else 0
     traffic = _PASSES * 4 * scores / _STREAM if 4 * scores > _CACHED else 0.0
+    moved = _MOVED * (turned + merged)
     shared = (softmax + moved + traffic) * slowest(count * s.queries, machine.threads)
-    compute = products + shared + _MEETINGS * barrier(machine.threads)
+    compute = products + shared + (_MEETINGS + s.merged) * barrier(machine.threads)
     return overlapped(compute, _reading(s, machine) / streamed(machine.threads)) if row else compute
 
 
