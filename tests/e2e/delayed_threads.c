@@ -33,8 +33,8 @@ enum { TURNS = 7, RUNS = 4 }; /* a run is phases 0, 1, 0, 1, 0, 1, 2 */
 
 static int threads, parts, repeated;
 
-static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
-  (void)weights, (void)states, (void)activations, (void)phase, (void)index;
+static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count, int thread) {
+  (void)weights, (void)states, (void)activations, (void)phase, (void)index, (void)thread;
   __atomic_add_fetch(&parts, threads * EACH / count, __ATOMIC_RELAXED); /* a thread that runs alone runs one part */
 }
 

@@ -10,8 +10,8 @@ enum { PHASES = 2, THREADS = 2, RUNS = 40 };
 static uint64_t length; /* of a part, in nanoseconds */
 static int parts;
 
-static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count) {
-  (void)weights, (void)states, (void)activations, (void)phase, (void)index, (void)count;
+static void part(const uint8_t *weights, uint8_t *states, uint8_t *activations, int phase, int index, int count, int thread) {
+  (void)weights, (void)states, (void)activations, (void)phase, (void)index, (void)thread, (void)count;
   __atomic_add_fetch(&parts, 1, __ATOMIC_RELAXED);
   const uint64_t start = nanoseconds();
   while (nanoseconds() - start < length) continue;

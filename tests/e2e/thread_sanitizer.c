@@ -20,7 +20,7 @@ static void run_backwards(const uint8_t *weights, uint8_t *states, uint8_t *acti
   int phase = -1;
   while ((phase = JOIN(TENON_ENTRY, _next)(weights, states, activations, phase)) >= 0)
     for (int part = parts - 1; part >= 0; part--)
-      JOIN(TENON_ENTRY, _phase)(weights, states, activations, phase, part, parts);
+      JOIN(TENON_ENTRY, _phase)(weights, states, activations, phase, part, parts, 0);
 }
 
 static uint8_t *region(size_t size) { return aligned_alloc(LINE, (size + LINE) / LINE * LINE); }

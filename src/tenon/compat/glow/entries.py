@@ -41,7 +41,7 @@ def source(
     given = "const uint8_t *, uint8_t *, uint8_t *"
     functions = [f"int @({given});"]
     if instrumented:
-        functions = [f"void @_profile({given}, int, int, int);", f"int @_profile_next({given}, int);"]
+        functions = [f"void @_profile({given}, int, int, int, int);", f"int @_profile_next({given}, int);"]
     declared = [function.replace("@", e.bundle.name) for e in wrapped for function in functions]
     return "\n".join([f'#include "{name}.h"', *declared, *texts, ""]) if texts else ""
 
@@ -76,7 +76,7 @@ def _wrapper(entry: Entry, instrumented: bool) -> str:
             f"    uint8_t *addresses[] = {{{addresses}}};",
             f"    int sizes[] = {{{sizes}}};",
             f"    glow_instrument_before{told}",
-            f"    {entry.bundle.name}_profile({regions}, {number}, 0, 1);",
+            f"    {entry.bundle.name}_profile({regions}, {number}, 0, 1, 0);",
             f"    glow_instrument_after{told}",
             "    break;",
             "  }",

@@ -101,7 +101,7 @@ long {name}_chat(const {name}_text *text, {name}_sampling *sampling, const {name
 
 /* The entry points that `run` is given the numbers of, as functions of threads (threads of one's own: {name}_phase). */
 enum {{ {name}_ENTRIES = {entries} }};
-typedef void {name}_phase_function(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
+typedef void {name}_phase_function(const uint8_t *, uint8_t *, uint8_t *, int, int, int, int);
 typedef int {name}_next_function(const uint8_t *, uint8_t *, uint8_t *, int);
 extern {name}_phase_function *const {name}_text_phases[{name}_ENTRIES];
 extern {name}_next_function *const {name}_text_nexts[{name}_ENTRIES];

@@ -28,8 +28,8 @@ const size_t tenon_activations_size = TENON_OF_BUNDLE(ACTIVATIONS_MEM_SIZE);
 const int tenon_max_threads = TENON_OF_BUNDLE(MAX_THREADS);
 
 void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
-                 int parts) {
-  TENON_JOIN(TENON_ENTRY, _phase)(constantWeight, mutableWeight, activations, phase, part, parts);
+                 int parts, int thread) {
+  TENON_JOIN(TENON_ENTRY, _phase)(constantWeight, mutableWeight, activations, phase, part, parts, thread);
 }
 
 int tenon_next(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase) {
@@ -39,7 +39,7 @@ int tenon_next(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *a
 
 #if defined(TENON_STEPS) && TENON_STEPS > 0
 void tenon_step(int step) {
-  TENON_JOIN(TENON_ENTRY, _profile)(tenon_weights, tenon_mutable, tenon_activations, step, 0, 1);
+  TENON_JOIN(TENON_ENTRY, _profile)(tenon_weights, tenon_mutable, tenon_activations, step, 0, 1, 0);
 }
 
 int tenon_next_step(int step) {

@@ -38,7 +38,7 @@ int tenon_next_step(int step);
 /* Multithreaded runs (see threads.h); only with TENON_THREAD_POOL. */
 extern const int tenon_max_threads;
 void tenon_phase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase, int part,
-                 int parts);
+                 int parts, int thread);
 int tenon_next(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase);
 extern const uint8_t tenon_weights[];
 

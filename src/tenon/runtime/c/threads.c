@@ -1,10 +1,11 @@
 /* Thread pool that runs the parts of every phase of a network.
 
-   A phase has several parts for each thread.  A thread first runs its own, always the same ones, for cache locality.  Then,
-   unless the phase ends soon, it takes parts that no thread has started, so that a thread that is descheduled, asleep or on
-   a slower processor (of another kind, or shared with another program) delays a phase by at most one part.  The thread that
-   finishes the last part asks the network for the next phase and opens it.  Who finishes last is counted by groups of
-   threads, and then the groups: many processors that change one number wait for each other.
+   A phase has several parts for each thread.  A thread first runs its own, always the same ones, for cache locality: half
+   of them as one, then half of the rest, to the last one.  Then, unless the phase ends soon, it takes parts of others that
+   no thread has started, in the same way, so that processors of different speeds, or that other programs use, too, finish
+   together (Polychronopoulos and Kuck, "Guided Self-Scheduling", 1987).  The thread that finishes the last part asks the
+   network for the next phase and opens it.  Who finishes last is counted by groups of threads, and then the groups: many
+   processors that change one number wait for each other.
 
    What is opened has a number, a turn, counted over all runs: every phase, as often as it comes, and the idle time after a
    run.  Waiting threads spin on the number for a few microseconds, the usual wait for evenly distributed work, and then
@@ -36,7 +37,7 @@
 
 enum { CACHE_LINE = 64, SPINS = 2000, STACK = 1 << 20 };
 enum { GROUP = 4 }; /* threads whose parts are counted together */
-enum { EACH = 4 };  /* parts of a phase for each thread */
+enum { EACH = 8 };  /* parts of a phase for each thread, a power of two */
 enum { GRACE = 40 }; /* spins before a thread takes parts of others, most of which have been started by then */
 enum { WORTH_WAKING = 200000, SOON = 20000 }; /* nanoseconds; SOON is about as long as threads spin */
 
@@ -148,22 +149,24 @@ static int were_last(TenonThreadPool *pool, int owner, uint32_t finished) {
   return 1;
 }
 
-/* Run the parts of a thread in a turn's phase that no thread has started.  Where the turn has ended, all are. */
-static void run_parts(TenonThreadPool *pool, uint32_t turn, int phase, int owner) {
+/* Run the parts of a thread in a turn's phase that no thread has started.  Where the turn has ended, all are.  As many parts
+   as are claimed at once, a power of two from a multiple of it on, are one of fewer parts. */
+static void run_parts(TenonThreadPool *pool, uint32_t turn, int phase, int owner, int thread) {
   uint32_t *claimed = &pool->workers[owner].claimed, finished = 0, next;
   while ((next = __atomic_load_n(claimed, __ATOMIC_RELAXED)) - turn * EACH < EACH) {
-    if (!__atomic_compare_exchange_n(claimed, &next, next + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
-    const int part = owner * EACH + (int)(next - turn * EACH);
-    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, pool->threads * EACH);
-    finished++;
+    const int first = (int)(next - turn * EACH), left = EACH - first, count = left > 1 ? left / 2 : 1;
+    if (!__atomic_compare_exchange_n(claimed, &next, next + (uint32_t)count, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    const int part = (owner * EACH + first) / count, parts = pool->threads * EACH / count;
+    pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, part, parts, thread);
+    finished += (uint32_t)count;
   }
   if (finished != 0 && were_last(pool, owner, finished)) open_turn(pool, turn + 1, phase_after(pool, phase));
 }
 
 static void take_parts(TenonThreadPool *pool, uint32_t turn, int phase, int index) {
-  run_parts(pool, turn, phase, index);
+  run_parts(pool, turn, phase, index, index);
   if (ends_within(pool, turn, GRACE)) return;
-  for (int i = 1; i < pool->threads; i++) run_parts(pool, turn, phase, (index + i) % pool->threads);
+  for (int i = 1; i < pool->threads; i++) run_parts(pool, turn, phase, (index + i) % pool->threads, index);
 }
 
 static uint64_t nanoseconds(void) {
@@ -281,7 +284,7 @@ static int run_alone(TenonThreadPool *pool) {
   do {
     phase = phase_after(pool, phase);
     if (pool->watch != NULL) pool->watch(pool->watched, phase);
-    if (phase >= 0) pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, 0, 1);
+    if (phase >= 0) pool->run(pool->constantWeight, pool->mutableWeight, pool->activations, phase, 0, 1, 0);
   } while (phase >= 0);
   return phase;
 }

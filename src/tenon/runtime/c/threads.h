@@ -9,9 +9,9 @@ typedef struct TenonThreadPool TenonThreadPool;
 
 /* The types of a bundle's <name>_phase, which runs one part of a phase, and <name>_next, which returns the phase after
    another: the first one after -1; after the last one -1, or -1 - status where the run has failed.  Part 0 to parts - 1
-   run at the same time or in any order; there may be more of them than the bundle has threads. */
+   run at the same time or in any order, each with the number of a thread that runs no other. */
 typedef void TenonPhase(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase,
-                        int part, int parts);
+                        int part, int parts, int thread);
 typedef int TenonNext(const uint8_t *constantWeight, uint8_t *mutableWeight, uint8_t *activations, int phase);
 
 typedef void TenonWatch(void *context, int phase);

@@ -21,9 +21,9 @@ _TOO_MANY_ITERATIONS = "1 where a loop would run more often than it was compiled
 _SIZE_OUT_OF_RANGE = "2 where a size is not in the range that it was compiled for"
 _PHASE = """\
 /* The same by several threads: one part, counted from 0, of `parts` parts of a phase.  A run is all parts of
-   the first phase, at the same time or in any order, then all parts of the phase that comes next, and so on;
-   `parts` stays the same.  There may be more than the number of threads above, for which there is memory:
-   kernels that need memory of their own then have nothing to do in some. */"""
+   the first phase, at the same time or in any order, then all parts of the phase that comes next, and so on.
+   `thread` is a number, from 0 to one less than the macro above, that no other part has at the same time:
+   there is memory for so many threads, whatever the number of parts. */"""
 _NEXT = """\
 /* The phase that comes after another, to be asked for once, when all parts of that one have ended: after -1
    the first phase, and -1 when the run is complete, or -1 - status when it has failed. */"""
@@ -71,4 +71,4 @@ def entry_points(program: Program, *, profiled: bool) -> tuple[EntryPoint, ...]:
 
 
 def _shared(number: str) -> tuple[str, ...]:
-    return f"int {number}", "int part", "int parts"
+    return f"int {number}", "int part", "int parts", "int thread"

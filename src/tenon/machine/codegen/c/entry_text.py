@@ -37,7 +37,6 @@ from tenon.machine.plan.program import (
 _REGIONS = region_parameters()
 _ARGUMENTS = ", ".join(Region)
 _SLICE = "#define TENON_SLICE(items) (intptr_t)(items) * part / parts, (intptr_t)(items) * (part + 1) / parts"
-_OWN_SLICE = "#define TENON_OWN_SLICE(items) (intptr_t)(items) * own / owners, (intptr_t)(items) * own_end / owners"
 _COUNTER = "#define TENON_COUNTER(offset) (*(int32_t *)(activations + (offset)))"
 
 
@@ -56,8 +55,6 @@ def macros(programs: Sequence[Program], *, profile: bool) -> Iterator[str]:
     """The macros that the entry points use."""
     if any(p.threads > 1 for p in programs):
         yield _SLICE
-    if any(p.threads > 1 and any(map(_has_own_memory, p.calls)) for p in programs):
-        yield _OWN_SLICE
     if any(_has_loops(p) and (p.threads > 1 or profile) for p in programs):
         yield _COUNTER
 
@@ -112,7 +109,7 @@ def _by_phases(name: str) -> list[str]:
     return [
         f"int {name}({_REGIONS}) {{",
         f"  int phase = {following}-1);",
-        f"  for (; phase >= 0; phase = {following}phase)) {name}_phase({_ARGUMENTS}, phase, 0, 1);",
+        f"  for (; phase >= 0; phase = {following}phase)) {name}_phase({_ARGUMENTS}, phase, 0, 1, 0);",
         "  return -1 - phase;",
         "}",
     ]
@@ -133,9 +130,9 @@ def _pieces(
 ) -> Iterator[str]:
     """The functions that run one of the ``phases`` of the calls, and that choose the next one."""
     counted = [Region.ACTIVATIONS] if any(place.advances for c in program.calls for place in c.args) else []
-    yield f"void {piece}({_REGIONS}, int {word}, int part, int parts) {{"
+    yield f"void {piece}({_REGIONS}, int {word}, int part, int parts, int thread) {{"
     yield from _unused({*_operands(program), *counted})
-    yield from ("  (void)part, (void)parts;", *_owners(program), f"  switch ({word}) {{")
+    yield from ("  (void)part, (void)parts, (void)thread;", f"  switch ({word}) {{")
     for phase, group in groupby(zip(phases, printed, strict=True), lambda pair: pair[0]):
         yield f"  case {phase}:"
         for _, call in group:
@@ -145,24 +142,6 @@ def _pieces(
     yield from _unused({*_decisive(program), *([Region.ACTIVATIONS] if _has_loops(program) else [])})
     yield from (f"  switch ({word}) {{", "  case -1:", *_choices(program.items, iter(phases), (), "    "))
     yield from ("    return -1;", "  default:", f"    return {word} + 1;", "  }", "}\n")
-
-
-def _owners(program: Program) -> list[str]:
-    """Local variables for kernels with memory for each thread, which would not do for more parts than threads: the last
-    of the parts that belong to a thread does the work of all of them."""
-    if not any(map(_has_own_memory, program.calls)):
-        return []
-    n = program.threads
-    return [
-        f"  const int own = parts > {n} ? part * {n} / parts : part, owners = parts > {n} ? {n} : parts;",
-        f"  const int own_end = parts > {n} ? (part + 1) * {n} / parts : part + 1;",
-        "  (void)own, (void)own_end, (void)owners;",
-    ]
-
-
-def _has_own_memory(call: Call) -> bool:
-    """Whether a call takes memory for each thread."""
-    return any(place.copies > 1 for place in call.args)
 
 
 def _choices(items: Iterable[Item], phases: Iterator[int], counters: tuple[str, ...], margin: str) -> Iterator[str]:
@@ -281,12 +260,12 @@ def _call(c: C99, step: KernelLaunch, counters: Sequence[str]) -> str:
         f"({c.pointer_type(buffer)}){_address(items, place, counters)}"
         for buffer, place in zip(step.call.kernel.params, step.call.args, strict=True)
     ]
-    args += [f"{'TENON_OWN_SLICE' if _has_own_memory(step.call) else 'TENON_SLICE'}({items.length})"] if items else []
+    args += [f"TENON_SLICE({items.length})"] if items else []
     return f"{step.function}({', '.join(args)});"
 
 
 def _address(items: WorkItems | None, place: Place, counters: Sequence[str]) -> str:
-    """Where an argument lies; the bytes of scratch memory of the thread that runs the part."""
+    """Where an argument lies; the bytes of scratch memory that no other part uses at the same time."""
     offset = f" + {place.offset}" if place.offset else ""
     own = f" + (intptr_t){_own(items, place)} * {place.stride}" if place.stride and items else ""
     moved = "".join(f" + (intptr_t){counters[a.depth]} * {a.step}" for a in place.advances)
@@ -294,9 +273,9 @@ def _address(items: WorkItems | None, place: Place, counters: Sequence[str]) -> 
 
 
 def _own(items: WorkItems, place: Place) -> str:
-    """The number of a thread's own memory: where there are fewer copies than threads, the first of its work items."""
-    few = f"(owners > {items.length} ? own * {items.length} / owners : own)"
-    return "own" if place.copies < items.length else few
+    """The number of the memory that a part has for itself: that of its thread, or where there are fewer copies than
+    threads that of its work item."""
+    return "thread" if place.copies < items.length else f"({items.length} * part / parts)"
 
 
 # ----------------------------------------------------------------------------------------------------------- regions

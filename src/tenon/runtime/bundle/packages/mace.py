@@ -159,7 +159,7 @@ def _steps(contents: Contents) -> str:
 def _phases(entries: Sequence[str]) -> str:
     phase, following = (", ".join(f"::{entry}_{end}" for entry in entries) for end in ("phase", "next"))
     return (
-        f"  static void (*const phase[])(const uint8_t *, uint8_t *, uint8_t *, int, int, int) = {{{phase}}};\n"
+        f"  static void (*const phase[])(const uint8_t *, uint8_t *, uint8_t *, int, int, int, int) = {{{phase}}};\n"
         f"  static int (*const next[])(const uint8_t *, uint8_t *, uint8_t *, int) = {{{following}}};\n"
     )
 

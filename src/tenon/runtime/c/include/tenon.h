@@ -227,9 +227,9 @@ typedef struct TenonLinked {
   const void *weights; /* at a multiple of 64 bytes */
   size_t weights_bytes;
   int (*const *run)(const uint8_t *, uint8_t *, uint8_t *); /* NAME, NAME_2, ...: one for each binding */
-  void (*const *phase)(const uint8_t *, uint8_t *, uint8_t *, int, int, int); /* NAME_phase, ...; NULL: one thread */
+  void (*const *phase)(const uint8_t *, uint8_t *, uint8_t *, int, int, int, int); /* NAME_phase, ...; NULL: one thread */
   int (*const *next)(const uint8_t *, uint8_t *, uint8_t *, int); /* NAME_next, ...; NULL: one thread */
-  void (*profile)(const uint8_t *, uint8_t *, uint8_t *, int, int, int); /* NAME_profile, with --profile; or NULL */
+  void (*profile)(const uint8_t *, uint8_t *, uint8_t *, int, int, int, int); /* NAME_profile, with --profile; or NULL */
   int (*profile_next)(const uint8_t *, uint8_t *, uint8_t *, int); /* NAME_profile_next, with --profile; or NULL */
   const TenonStep *steps; /* the calls that `profile` times */
   size_t step_count;

@@ -9,7 +9,7 @@
 #include "queues.h"
 
 typedef int RunFunction(const uint8_t *, uint8_t *, uint8_t *);
-typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int);
+typedef void PhaseFunction(const uint8_t *, uint8_t *, uint8_t *, int, int, int, int);
 typedef int NextFunction(const uint8_t *, uint8_t *, uint8_t *, int);
 typedef void ResetFunction(uint8_t *);
 

@@ -94,7 +94,7 @@ static TenonStatus execute_profiled(Engine *engine, uint8_t *activations, uint64
     do {
       step = bundle->profile_next(bundle->weights, engine->tensors, activations, step);
       stamp(&stamps, step);
-      if (step >= 0) bundle->profile(bundle->weights, engine->tensors, activations, step, 0, 1);
+      if (step >= 0) bundle->profile(bundle->weights, engine->tensors, activations, step, 0, 1, 0);
     } while (step >= 0);
     return ended(engine, bundle->about.bindings, -1 - step);
   }
