@@ -19,13 +19,14 @@ def symbols(name: str) -> tuple[str, str]:
 def layout(manifest: Manifest, *, quantised: bool = False) -> str:
     """Lines for memory and threads; for the first and each further binding its entry point, inputs and outputs.
 
-    ``quantised`` adds what integers stand for, to be known where there is no manifest beside the code.
+    ``quantised`` adds what integers stand for, to be known where there is no manifest beside the code.  Only "memory by
+    thread" is run: code whose scratch memory belongs to the parts of a phase is refused.
     """
     memory = manifest.memory
     calls = len(manifest.nodes) if manifest.options.get("profile") else 0
     lines = [
         f"constant {memory.constant} mutable {memory.mutable} activations {memory.activations} {memory.alignment}",
-        f"threads {manifest.threads} timed calls {calls}",
+        f"threads {manifest.threads} memory by thread timed calls {calls}",
     ]
     for b in (manifest.first_binding(), *manifest.bindings):
         lines.append(f"entry {b.entry} mutable {b.mutable} activations {b.activations}")

@@ -108,7 +108,7 @@ static int take_all(Lines *lines, Description *description) {
       !take_number(lines, " activations ", &description->activations) ||
       !take_number(lines, " ", &description->alignment) || !take_line_end(lines) ||
       !take_int(lines, "threads ", &description->threads) ||
-      !take_int(lines, " timed calls ", &description->timed_calls) || !take_line_end(lines))
+      !take_int(lines, " memory by thread timed calls ", &description->timed_calls) || !take_line_end(lines))
     return 0;
   const int count = count_entries(lines);
   Binding *bindings = tn_pool_take(lines->pool, (size_t)count * sizeof *bindings);
