@@ -36,7 +36,7 @@ _PASSES = 5
 """How often the scores are read or written: by the products and by the softmax."""
 
 _MEETINGS = 3
-"""How often threads meet between the operators: keys turned round, two products and a softmax."""
+"""How often threads meet between two products, a softmax and what turns the keys round."""
 
 _STREAM = 16.0
 """Bytes of scores that arrive from a larger cache in the time of one multiply-add of a vector."""
@@ -130,7 +130,8 @@ def _reading(s: HeadSizes, machine: Machine) -> float:
 
 def time_apart(s: HeadSizes, machine: Machine) -> float:
     """The time of two products and a softmax of all scores, in multiply-adds of a vector.  Keys are turned round for
-    several queries, and multiplied as they lie by one (``passes.row_products``).  Threads share each product."""
+    several queries, and multiplied as they lie by one (``passes.row_products``); their results need no merging.
+    Threads share each product."""
     count = s.batch * s.count
     row = s.queries == 1
     first = _product(count, s.keys, s.depth, 1) if row else _product(count, s.queries, s.depth, s.keys)
@@ -138,12 +139,12 @@ def time_apart(s: HeadSizes, machine: Machine) -> float:
     products = sum(best((problem,), machine).cost((problem,), machine).time for problem in problems)
     scores = count * s.queries * s.keys
     softmax = scores / machine.lanes * (_EXPONENTIAL + 4)
+    merged = s.merged and not row
     turned = 0 if row else count // s.group * s.keys * s.depth
-    merged = count * s.queries * s.channels if s.merged else 0
+    moved = _MOVED * (turned + merged * count * s.queries * s.channels)
     traffic = _PASSES * 4 * scores / _STREAM if 4 * scores > _CACHED else 0.0
-    moved = _MOVED * (turned + merged)
     shared = (softmax + moved + traffic) * slowest(count * s.queries, machine.threads)
-    compute = products + shared + (_MEETINGS + s.merged) * barrier(machine.threads)
+    compute = products + shared + (_MEETINGS + merged) * barrier(machine.threads)
     return overlapped(compute, _reading(s, machine) / streamed(machine.threads)) if row else compute
 
 
