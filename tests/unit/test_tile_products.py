@@ -142,7 +142,7 @@ def test_blocks_fit_the_registers_and_tiles_their_lines() -> None:
     offered = TileProducts.candidates((s,), MACHINE, Limits(), 1 << 16)
     for each in offered:
         block = TileBlock(each.tile.rows, each.tile.down, each.tile.across, 16)
-        assert block.registers <= REGISTERS
+        assert len(block.shapes) <= REGISTERS
         assert all(rows <= 16 and width <= 64 for rows, width in block.shapes)
         assert each.tile.rows <= (s.extent[0] - 1) * pitch(s) + s.extent[1]
     assert isinstance(candidates((s,), MACHINE, Limits())[0], TileProducts)

@@ -109,19 +109,12 @@ class TileBlock:
 
     @property
     def sums(self) -> int:
-        """How many tiles of sums it has: their registers are the first."""
-        return self.down * self.across
-
-    @property
-    def registers(self) -> int:
-        """How many registers it takes."""
-        return self.sums + 2
+        """How many tiles of sums it has: their registers are the first, those of a left and a right factor follow."""
+        return APIECE if self.apiece else self.down * self.across
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """(rows, bytes of a row) of every register in use."""
-        if self.apiece:
-            return [*[(self.rows, 64)] * APIECE, (self.rows, 4 * self.words), (self.words, 64)]
         return [*[(self.rows, 64)] * self.sums, (self.rows, 4 * self.words), (self.words, 64)]
 
 
@@ -177,10 +170,9 @@ def _products(product: str, weights: str, inputs: str, rest: Sequence[str], numb
 
 def _apiece(product: str, weights: str, inputs: str, sums: str, block: TileBlock) -> list[str]:
     """Products of steps that have sums of their own.  They are stored last, as this waits for the products."""
-    lines, stores = list[str](), list[str]()
+    lines, stores, (left, right) = list[str](), list[str](), (block.sums, block.sums + 1)
     for number, steps in enumerate(iterations(*(range(n) for n, _ in block.loops))):
         place = sum(i * step for i, (_, step) in zip(steps, block.loops, strict=True))
-        left, right = APIECE, APIECE + 1
         lines += [
             f"tilezero %%tmm{number}",
             f"tileloadd {number * block.words * 64}(%[w],%[line],1), %%tmm{right}",
