@@ -124,8 +124,7 @@ class Append(Operator):
             outer, extent, inner = parted(x.dims, self.axis % x.rank)
             counted = [Input(3)] if len(site.inputs) == _COUNTED else []
             sizes = outer, extent, new.dims[self._own_axis(self.axis % x.rank)], inner
-            forms = {"counted": bool(counted), "turned": self.turned}
-            kernel = append(*sizes, x.dtype, site.machine, self.positions, **forms)
+            kernel = append(*sizes, x.dtype, site.machine, self.positions, counted=bool(counted), turned=self.turned)
             steps.append(Step(kernel, (Input(1), Input(2), *counted, Output())))
         return steps
 

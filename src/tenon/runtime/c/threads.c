@@ -149,8 +149,8 @@ static int were_last(TenonThreadPool *pool, int owner, uint32_t finished) {
   return 1;
 }
 
-/* Run the parts of a thread in a turn's phase that no thread has started.  Where the turn has ended, all are.  As many parts
-   as are claimed at once, a power of two from a multiple of it on, are one of fewer parts. */
+/* Run the parts of a thread in a turn's phase that no thread has started.  Where the turn has ended, all are.  Parts that are
+   claimed at once are run as one of fewer: how many they are divides the number of the first. */
 static void run_parts(TenonThreadPool *pool, uint32_t turn, int phase, int owner, int thread) {
   uint32_t *claimed = &pool->workers[owner].claimed, finished = 0, next;
   while ((next = __atomic_load_n(claimed, __ATOMIC_RELAXED)) - turn * EACH < EACH) {
